@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package localcache
+
+import "testing"
+
+// check fails the test if the parts of c contradict each other: recency list and map, byte count and costs, bounds,
+// open tickets, and the shard that each key is in. It is called after every step of the tests that walk at random.
+func check[V any](t testing.TB, c *Cache[V]) {
+	t.Helper()
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		checkEntries(t, c, i)
+		checkOpen(t, c, i)
+		s.mu.Unlock()
+	}
+}
+
+func checkEntries[V any](t testing.TB, c *Cache[V], i int) {
+	t.Helper()
+	s := &c.shards[i]
+	keys := s.lru.Keys() // walks the list
+	listed := make(map[string]bool, len(keys))
+	var bytes int64
+	for _, k := range keys {
+		e, ok := s.lru.Peek(k) // asks the map
+		if !ok {
+			t.Fatalf("shard %d: %q is in the list but not in the map", i, k)
+		}
+		if listed[k] {
+			t.Fatalf("shard %d: %q is in the list twice", i, k)
+		}
+		listed[k] = true
+		if c.shard(k) != s {
+			t.Fatalf("shard %d: %q belongs to another shard", i, k)
+		}
+		if least := int64(len(k)) + EntryOverhead; e.cost < least || e.cost > s.maxBytes {
+			t.Fatalf("shard %d: %q costs %d, outside [%d, %d]", i, k, e.cost, least, s.maxBytes)
+		}
+		bytes += e.cost
+	}
+	if len(keys) != s.lru.Len() {
+		t.Fatalf("shard %d: list has %d keys, Len says %d", i, len(keys), s.lru.Len())
+	}
+	if bytes != s.bytes {
+		t.Fatalf("shard %d: entries cost %d, counted are %d", i, bytes, s.bytes)
+	}
+	if s.bytes > s.maxBytes || len(keys) > s.maxEntries {
+		t.Fatalf("shard %d: %d bytes of %d, %d entries of %d: over a bound", i, s.bytes, s.maxBytes, len(keys), s.maxEntries)
+	}
+	in, out := s.count.Commits, s.count.Evicted+s.count.Expired+s.count.Invalidated
+	if uint64(len(keys)) > in-min(out, in) { // a commit over an old entry adds none, hence not equal
+		t.Fatalf("shard %d: %d entries, but %d came in and %d went", i, len(keys), in, out)
+	}
+}
+
+func checkOpen[V any](t testing.TB, c *Cache[V], i int) {
+	t.Helper()
+	s := &c.shards[i]
+	if len(s.open) > maxOpen {
+		t.Fatalf("shard %d: %d keys with tickets out, at most %d allowed", i, len(s.open), maxOpen)
+	}
+	ids := make(map[uint64]string, len(s.open))
+	for k, r := range s.open {
+		if c.shard(k) != s {
+			t.Fatalf("shard %d: tickets of %q belong to another shard", i, k)
+		}
+		if r.id == 0 || r.id > s.lastID {
+			t.Fatalf("shard %d: tickets of %q have id %d, given out were 1 to %d", i, k, r.id, s.lastID)
+		}
+		if other, twice := ids[r.id]; twice {
+			t.Fatalf("shard %d: %q and %q share ticket id %d", i, k, other, r.id)
+		}
+		ids[r.id] = k
+		if r.holders < 1 {
+			t.Fatalf("shard %d: %q has %d holders and is still open", i, k, r.holders)
+		}
+	}
+}
