@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package stampede
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ErrAbandoned is what waiters get for a key whose batch ended without giving
+// it a result.
+var ErrAbandoned = errors.New("stampede: the batch that led this key ended without a result")
+
+// Batch is the lead of several keys, taken by [Flight.Lead]: whoever asks for
+// one of them meanwhile waits for the batch. Its owner loads them, calls Finish
+// for each, and Close in any case:
+//
+//	batch, others, err := flight.Lead(ctx, keys)
+//	if err != nil { ... }
+//	batch.Go(ctx, func(ctx context.Context) { // loads batch.Keys(), calls Finish })
+//	for each of batch.Keys(): batch.Wait(key).Get(ctx)
+//	for each of others:       wait.Get(ctx)
+//
+// A batch loads all that it leads before it waits for anything: two batches that
+// each lead what the other waits for would otherwise never end. So: load in Go,
+// wait outside it. Methods are safe for concurrent use.
+type Batch[V any] struct {
+	flight *Flight[V]
+	keys   []string
+	calls  map[string]*call[V]
+	close  sync.Once
+}
+
+// Lead takes the lead of those keys that nobody leads, in one step. For the
+// others it returns what to wait on; a key that ctx itself is loading is among
+// them and answers ErrRecursiveLoad at once. Keys that occur twice count
+// once. Every key is then either in led.Keys() or in others. The error is
+// ErrClosed or ctx's; led is never nil without an error.
+func (f *Flight[V]) Lead(ctx context.Context, keys []string) (led *Batch[V], others map[string]*Wait[V], err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	// Held until Close. Taken even if it turns out that there is nothing to
+	// lead, because a closed flight must be noticed before anything is led.
+	if !f.crew.enter() {
+		return nil, nil, ErrClosed
+	}
+	led = &Batch[V]{flight: f, calls: make(map[string]*call[V], len(keys))}
+	others = make(map[string]*Wait[V])
+	joined := f.clock.next()
+	f.mu.Lock()
+	for _, key := range keys {
+		if led.calls[key] != nil || others[key] != nil {
+			continue
+		}
+		if isLoading(ctx, f, key) {
+			others[key] = &Wait[V]{err: fmt.Errorf("%w of key %q", ErrRecursiveLoad, key)}
+		} else if c := f.leads[key]; c != nil {
+			c.joins++
+			others[key] = &Wait[V]{call: c, joined: joined, shared: true}
+		} else {
+			led.keys = append(led.keys, key)
+			led.calls[key] = f.lead(key)
+		}
+	}
+	f.mu.Unlock()
+	if len(led.keys) == 0 {
+		led.Close()
+	}
+	return led, others, nil
+}
+
+// Keys returns the keys that the batch leads, in the order in which they were
+// given. The caller must not change the slice.
+func (b *Batch[V]) Keys() []string { return b.keys }
+
+// Context returns ctx marked as belonging to the load of the batch's keys, so
+// that a loader that asks for one of them gets ErrRecursiveLoad. Go does it by itself.
+func (b *Batch[V]) Context(ctx context.Context) context.Context {
+	return withLoading(ctx, b.flight, func(key string) bool {
+		c := b.calls[key]
+		return c != nil && !c.over()
+	})
+}
+
+// Go runs load in a goroutine that has ctx's values but not its cancellation,
+// so that the caller may leave while the load goes on for others. When load
+// ends the batch is closed; a panic or Goexit becomes the error of the keys that
+// have no result yet. Go is called at most once and not after Close.
+func (b *Batch[V]) Go(ctx context.Context, load func(ctx context.Context)) {
+	ctx = b.Context(context.WithoutCancel(ctx))
+	counted := b.flight.crew.enter() // refused while closing; then the batch's own place counts
+	go func() {
+		if counted {
+			defer b.flight.crew.leave()
+		}
+		protect(
+			func() (struct{}, error) { load(ctx); return struct{}{}, nil },
+			func(_ struct{}, err error) { b.end(err) },
+		)
+	}()
+}
+
+// Began is called right before the source is read; see [Run.Began]. It counts
+// for all keys that have no result yet.
+func (b *Batch[V]) Began() {
+	now := b.flight.clock.next()
+	for _, c := range b.calls {
+		c.began.CompareAndSwap(0, now)
+	}
+}
+
+// Finish gives key its result. The first result of a key stands; a key that the
+// batch does not lead is ignored. It reports whether the value was given to
+// others too: then the batch's owner must copy it before changing it.
+func (b *Batch[V]) Finish(key string, value V, err error) (shared bool) {
+	c := b.calls[key]
+	if c == nil {
+		return false
+	}
+	return b.flight.finish(key, c, value, err)
+}
+
+// Wait returns what to wait on for a key of Keys, for an owner that loads in
+// another goroutine. It is nil for any other key.
+func (b *Batch[V]) Wait(key string) *Wait[V] {
+	c := b.calls[key]
+	if c == nil {
+		return nil
+	}
+	return &Wait[V]{call: c}
+}
+
+// Close ends the batch: keys without a result get ErrAbandoned. It may be
+// called again, and is meant to be deferred, so that a panic or Goexit leaves
+// nobody waiting.
+func (b *Batch[V]) Close() { b.end(nil) }
+
+func (b *Batch[V]) end(err error) {
+	if err == nil {
+		err = ErrAbandoned
+	}
+	b.close.Do(func() {
+		defer b.flight.crew.leave()
+		var none V
+		for key, c := range b.calls {
+			b.flight.finish(key, c, none, err)
+		}
+	})
+}

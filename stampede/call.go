@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package stampede
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// Result is what a caller gets from a [Flight].
+type Result[V any] struct {
+	Value V
+	// Shared: the value was, or may have been, handed to other callers too. A
+	// caller that wants to change it must copy it first.
+	Shared bool
+	// Late: this caller came after the run had begun to read the source
+	// ([Run.Began]). The value may then be older than something that the caller
+	// knows to be true, so it must not be used if the fill was refused.
+	Late bool
+}
+
+// Run is handed to a run function so that it can tell when its load begins.
+// A nil *Run is valid and tells nobody.
+type Run struct {
+	clock *moments
+	began *atomic.Uint64
+}
+
+// Began is called right before the source is read. The first call counts:
+// callers that come later are late, even if the source is read once more.
+func (r *Run) Began() {
+	if r != nil {
+		r.began.CompareAndSwap(0, r.clock.next())
+	}
+}
+
+// moments orders events in a flight: of two calls to next that do not overlap
+// the later one gets the larger number, and no number is 0.
+type moments struct{ last atomic.Uint64 }
+
+func (m *moments) next() uint64 { return m.last.Add(1) }
+
+// call is one run's, or one key of a batch's, way from claim to result.
+type call[V any] struct {
+	began atomic.Uint64 // moment at which the source was first read, 0 before
+	done  chan struct{} // closed when the fields below are final
+
+	// Written under Flight.mu. Read under it, or after done is closed.
+	joins  int                     // others that wait for this call
+	cancel context.CancelCauseFunc // background runs only
+	ended  uint64                  // moment at which it left the table
+	value  V
+	err    error
+}
+
+func newCall[V any]() *call[V] { return &call[V]{done: make(chan struct{})} }
+
+func (c *call[V]) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// result is what a caller gets that came at moment joined. Only after done.
+func (c *call[V]) result(joined uint64, shared bool) (Result[V], error) {
+	began := c.began.Load()
+	return Result[V]{
+		Value:  c.value,
+		Shared: shared || c.joins > 0,
+		Late:   began != 0 && joined > began,
+	}, c.err
+}
+
+// Wait is a claim on the result of a load that somebody runs; [Flight.Lead]
+// and [Batch.Wait] give it. It may be dropped without being used.
+type Wait[V any] struct {
+	call   *call[V]
+	joined uint64
+	shared bool
+	err    error // set instead of call when waiting would be a deadlock
+}
+
+// Get waits for the result, or until ctx is over, in which case it returns ctx's
+// error and disturbs nobody. It may be called again and concurrently.
+func (w *Wait[V]) Get(ctx context.Context) (Result[V], error) {
+	if w.err != nil {
+		return Result[V]{}, w.err
+	}
+	if !w.call.over() { // a result that is there is given even if ctx is over
+		select {
+		case <-w.call.done:
+		case <-ctx.Done():
+			return Result[V]{}, ctx.Err()
+		}
+	}
+	return w.call.result(w.joined, w.shared)
+}
