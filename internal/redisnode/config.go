@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // the name under which Redis files a script, not a secret
+	"encoding/hex"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	defaultTimeout  = 50 * time.Millisecond
+	defaultPoolSize = 16
+	// Two buffers of this size a connection, where the driver has 32 KiB. A larger value is read
+	// past the buffer, straight into its own memory.
+	bufferSize = 16 << 10
+	// An idle connection costs the server some 20 KiB; a process that has become quiet gives
+	// them back.
+	maxIdle = 5 * time.Minute
+)
+
+// Script is a Lua script: its name, for errors; its text; and the hex SHA-1 of the text, by which
+// EVALSHA calls it.
+type Script struct {
+	Name, Source, SHA1 string
+}
+
+// Config says which node to talk to, and how.
+type Config struct {
+	// ID names the node in errors. It must be given.
+	ID string
+	// Addr is where the node listens, host:port. It must be given.
+	Addr string
+	// Timeout bounds each wait of an operation: for a place in the pool, for a dial (twice that
+	// with TLS), for a write and for a reply. 0 means 50 ms. An operation on a node that hangs
+	// ends after one Timeout, after two if it had to wait for a connection first. A node that
+	// answers each step just in time can take five: place, dial, HELLO, INFO, the command.
+	Timeout time.Duration
+	// PoolSize is the largest number of connections, and so of operations under way at once;
+	// pipelines count as one. 0 means 16.
+	PoolSize int
+	// Options may change the driver's options: TLSConfig, Username and Password or a provider of
+	// them, Dialer, DB, ClientName, OnConnect (called after the package's own), Limiter. It is
+	// called once, by [New]. What the package needs is set afterwards, whatever Options did:
+	// Addr, Protocol (3), the timeouts and pool sizes, ContextTimeoutEnabled, no retries and one
+	// dial, no client-side cache, no maintenance notifications, no CLIENT SETINFO.
+	Options func(*redis.Options)
+	// Scripts are loaded into the node on every connect.
+	Scripts []Script
+	// OnRun is called when the node is seen in a run of the server for the first time; prev is
+	// the zero Info at the first connection. It runs inside the operation that found out: it must
+	// return quickly and must not use the Node. Nil means nobody wants to know.
+	OnRun func(prev, cur Info)
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.ID == "":
+		return fmt.Errorf("redisnode: ID is empty: every node must have one")
+	case c.Addr == "":
+		return fmt.Errorf("redisnode: Addr of node %q is empty: must be host:port", c.ID)
+	case c.Timeout < 0:
+		return fmt.Errorf("redisnode: Timeout of node %q is %v: must not be negative", c.ID, c.Timeout)
+	case c.PoolSize < 0:
+		return fmt.Errorf("redisnode: PoolSize of node %q is %d: must not be negative", c.ID, c.PoolSize)
+	}
+	for i, s := range c.Scripts {
+		if sum := sha1.Sum([]byte(s.Source)); s.SHA1 != hex.EncodeToString(sum[:]) { //nolint:gosec // see the import
+			return fmt.Errorf("redisnode: Scripts[%d].SHA1 of node %q is %q: must be the SHA-1 of %q in lower-case hex", i, c.ID, s.SHA1, s.Name)
+		}
+	}
+	return nil
+}
+
+// options is the driver's configuration: preset, then the user's hook, then what must hold.
+func (c *Config) options() *redis.Options {
+	o := &redis.Options{Addr: c.Addr, ConnMaxIdleTime: maxIdle, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize}
+	if c.Options != nil {
+		c.Options(o)
+	}
+	o.Addr = c.Addr
+	o.Protocol = 3
+	o.DialTimeout = c.Timeout
+	if o.TLSConfig != nil {
+		o.DialTimeout = 2 * c.Timeout // a second round trip, and cryptography on both sides
+	}
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = c.Timeout, c.Timeout, c.Timeout
+	o.ContextTimeoutEnabled = true // off by default: a caller's deadline would be ignored
+	o.MaxRetries = -1              // a lease token is sent once
+	o.DialerRetries = 1            // five by default, 100 ms apart
+	o.PoolSize = c.PoolSize
+	o.PipelinePoolSize = -1 // pipelines share the pool; by default they have ten connections more
+	o.MaxActiveConns, o.MinIdleConns, o.MaxIdleConns = 0, 0, 0
+	o.DisableIdentity = true // an error reply for each connection to a Redis below 7.2
+	// The default, "auto", looks the host name up inside NewClient, for up to 2 s.
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil // stale for milliseconds after a write
+	if o.Dialer == nil {
+		dialer := *o // NewDialer keeps what it is given
+		o.Dialer = redis.NewDialer(&dialer)
+	}
+	return o
+}
+
+// dialFunc is the type of redis.Options.Dialer.
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrRunChanged says that the server was restarted (or replaced) since the session began. The
+	// command was not sent. It is not trouble: the new process may be perfectly well.
+	ErrRunChanged = errors.New("the server process changed: this session ended with the old one")
+	// ErrClusterMode says that the node runs with cluster-enabled yes. The error it comes in
+	// names node, address and rule.
+	ErrClusterMode = errors.New("the node runs in cluster mode")
+	// ErrClosed says that the Node was closed.
+	ErrClosed = errors.New("the node was closed")
+)
+
+// Error is what an operation returns if it failed for any other reason than the end of the
+// caller's own context (which is returned as it is). Err is the driver's error or one of this
+// package's; an error reply of the server is a redis.Error.
+type Error struct {
+	Node string // the node's ID
+	Op   string // the command, as in "GET" or "EVALSHA fill"
+	Err  error
+}
+
+// Error gives all three parts.
+func (e *Error) Error() string { return "redisnode: " + e.Node + ": " + e.Op + ": " + e.Err.Error() }
+
+// Unwrap gives Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// troubleCodes begin error replies which say that the node as a whole is unwell, or of no use to
+// this client. A node that can be read but not written is among them: no invalidation reaches it,
+// so what it holds must not be believed.
+var troubleCodes = []string{
+	"READONLY", "MISCONF", "NOREPLICAS", "OOM", "LOADING", "MASTERDOWN", "BUSY", "CLUSTERDOWN",
+	"NOAUTH", "WRONGPASS", "NOPERM", "ERR max number of clients",
+}
+
+// IsTrouble reports whether err speaks against the node: it could not be reached, did not answer
+// in time, closed the connection, talked nonsense, runs in the wrong mode, refuses this client, or
+// cannot be written (READONLY, MISCONF, NOREPLICAS, OOM, LOADING, MASTERDOWN and the like). The
+// end of a caller's context, [ErrRunChanged], [ErrClosed] and ordinary error replies such as
+// WRONGTYPE do not. A full pool does (the node is too slow for the load), as a timeout.
+func IsTrouble(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) || errors.Is(err, ErrRunChanged) || errors.Is(err, ErrClosed) {
+		return false
+	}
+	if reply := redis.Error(nil); errors.As(e.Err, &reply) {
+		return troubleReply(reply.Error())
+	}
+	return true
+}
+
+func troubleReply(msg string) bool {
+	for _, code := range troubleCodes {
+		if strings.HasPrefix(msg, code) {
+			return true
+		}
+		// Redis 6 hides the code of a command that failed inside a script in the middle of the text:
+		// "ERR Error running script (call to f_...): @user_script:3: -READONLY You can't write ...".
+		if strings.HasPrefix(msg, "ERR Error running script") && strings.Contains(msg, "-"+code+" ") {
+			return true
+		}
+	}
+	return false
+}
+
+// IsTimeout reports whether the node (or its pool of connections) did not answer within the
+// node's own timeout. The caller's own deadline is not meant.
+func IsTimeout(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && timedOut(e.Err)
+}
+
+// IsPoolTimeout reports whether no connection came free within the timeout: the load of this process
+// was more than its connections carry. The command was not sent. It is also an [IsTimeout].
+func IsPoolTimeout(err error) bool { return errors.Is(err, redis.ErrPoolTimeout) }
+
+func timedOut(err error) bool {
+	var t net.Error
+	return errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &t) && t.Timeout()
+}
+
+// failure turns the driver's error into what the caller of a command gets.
+func (s *Session) failure(ctx context.Context, op string, err error) error {
+	var reply redis.Error
+	switch {
+	case errors.As(err, &reply), errors.Is(err, ErrRunChanged):
+	case s.node.closed():
+		err = ErrClosed
+	default:
+		if ended := callerEnded(ctx, err); ended != nil {
+			return ended
+		}
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			err = &notTheCallers{err}
+		}
+	}
+	return &Error{Node: s.node.cfg.ID, Op: op, Err: err}
+}
+
+// callerEnded gives the context's error if the caller's own context is why the driver gave up.
+// The socket's deadline can fire a moment before the context's timer does.
+func callerEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if deadline, ok := ctx.Deadline(); ok && timedOut(err) && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// notTheCallers is a timeout of the driver's own making which says that it is a context error,
+// such as that of a dial. To the caller it must not look like the end of its own context.
+type notTheCallers struct{ err error }
+
+func (e *notTheCallers) Error() string { return e.err.Error() }
+func (e *notTheCallers) Timeout() bool {
+	return timedOut(e.err) || errors.Is(e.err, context.DeadlineExceeded)
+}
+func (e *notTheCallers) Temporary() bool { return false }
+
+// connectError is what stopped a connection before it carried a command. It passes errors.Is and
+// errors.As on but has no Unwrap method: the driver would take off one layer of what OnConnect
+// returns, and with it the text that says what was being done.
+type connectError struct {
+	doing string
+	err   error
+}
+
+func (e *connectError) Error() string        { return e.doing + ": " + e.err.Error() }
+func (e *connectError) Is(target error) bool { return errors.Is(e.err, target) }
+func (e *connectError) As(target any) bool   { return errors.As(e.err, target) }
+
+// modeError refuses a server that is not a plain data node.
+type modeError struct{ node, addr, mode string }
+
+func (e *modeError) Error() string {
+	return "node " + e.node + " at " + e.addr + " runs in " + e.mode + " mode: must be a plain server (cluster-enabled no), since Shelf itself decides which node holds a key"
+}
+
+// Is makes errors.Is(err, ErrClusterMode) true for cluster mode.
+func (e *modeError) Is(target error) bool { return target == ErrClusterMode && e.mode == "cluster" }

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// greeting is what a server says about itself on a new connection.
+type greeting struct {
+	version, mode, runID string
+	engine               Engine
+	startedAt            time.Time // zero if the server does not say
+	role                 Role
+	can                  Capabilities
+	clock                reading
+	hasClock             bool
+}
+
+// onConnect runs on every new connection, before the command it was made for.
+func (s *Session) onConnect(ctx context.Context, cn *redis.Conn, user func(context.Context, *redis.Conn) error) error {
+	g, err := s.node.greet(ctx, cn)
+	if err != nil {
+		return err
+	}
+	if g.mode == "cluster" || g.mode == "sentinel" {
+		return &modeError{s.node.cfg.ID, s.node.cfg.Addr, g.mode}
+	}
+	first, err := s.admit(g.runID)
+	if err != nil {
+		s.node.replace(s)
+		return err
+	}
+	s.node.met(s, g, first)
+	if user != nil {
+		if err := user(ctx, cn); err != nil {
+			return &connectError{"OnConnect of the configured options", err}
+		}
+	}
+	return nil
+}
+
+// greet asks everything in one round trip. Commands that a server does not have, or that an ACL
+// user may not call, are done without, except INFO: a server that has it and does not answer it
+// cannot prove which run it is.
+func (n *Node) greet(ctx context.Context, cn *redis.Conn) (greeting, error) {
+	pipe := cn.Pipeline()
+	info := pipe.Info(ctx, "server")
+	clock := pipe.Time(ctx)
+	role := pipe.Do(ctx, "ROLE")
+	// Of no effect on a connection that does not track, and an error where it could not.
+	tracking := pipe.Do(ctx, "CLIENT", "TRACKING", "OFF")
+	lua := []*redis.BoolSliceCmd{pipe.ScriptExists(ctx, strings.Repeat("0", 40))}
+	for _, s := range n.cfg.Scripts {
+		pipe.ScriptLoad(ctx, s.Source) // if it is refused, EVALSHA will say so
+	}
+	sent := time.Now()
+	_, err := pipe.Exec(ctx)
+	received := time.Now()
+	if reply := redis.Error(nil); err != nil && !errors.As(err, &reply) {
+		return greeting{}, &connectError{"reading INFO, TIME and ROLE on a new connection", err}
+	}
+
+	g := greeting{role: parseRole(role.Val()), can: Capabilities{Tracking: tracking.Err() == nil, Lua: lua[0].Err() == nil}}
+	switch err := info.Err(); {
+	case err == nil:
+		g.parseInfo(info.Val())
+	case unknownToServer(err):
+		g.engine = EngineEmbedded
+	default:
+		return greeting{}, &connectError{"INFO on a new connection (an ACL user needs +info)", err}
+	}
+	if now, err := clock.Result(); err == nil {
+		g.clock, g.hasClock = newReading(sent, received, now), true
+		g.boundStart(now)
+	}
+	return g, nil
+}
+
+// unknownToServer tells "there is no such command" from "not now" and "not for you".
+func unknownToServer(err error) bool {
+	return redis.HasErrorPrefix(err, "ERR unknown") || redis.HasErrorPrefix(err, "unknown") ||
+		strings.HasSuffix(err.Error(), "is not supported") // miniredis, about sections of INFO
+}
+
+func (g *greeting) parseInfo(text string) {
+	g.engine = EngineRedis
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[k] = v
+		}
+	}
+	g.version, g.mode, g.runID = fields["redis_version"], fields["redis_mode"], fields["run_id"]
+	if v := fields["valkey_version"]; v != "" { // redis_version is what Valkey is compatible with
+		g.engine, g.version = EngineValkey, v
+	}
+	if g.mode == "" {
+		g.mode = fields["server_mode"]
+	}
+	up, err := strconv.ParseInt(fields["uptime_in_seconds"], 10, 64)
+	now, err2 := strconv.ParseInt(fields["server_time_usec"], 10, 64)
+	if err == nil && err2 == nil {
+		// The server takes both from whole seconds, so the difference is the second in which it
+		// started, exactly, and its end is the latest moment at which it can have started.
+		g.startedAt = time.Unix(now/1_000_000-up+1, 0)
+	}
+}
+
+// boundStart uses that the server has certainly started before it answered: in its first second
+// that is the closer bound, and what is stored behind this reply is younger than it.
+func (g *greeting) boundStart(now time.Time) {
+	if !g.startedAt.IsZero() && now.Before(g.startedAt) {
+		g.startedAt = now
+	}
+}
+
+// parseRole reads the first element of ROLE (https://redis.io/docs/latest/commands/role/).
+func parseRole(reply any) Role {
+	if parts, ok := reply.([]any); ok && len(parts) > 0 {
+		switch parts[0] {
+		case "master":
+			return RolePrimary
+		case "slave":
+			return RoleReplica
+		}
+	}
+	return RoleUnknown
+}

@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// beat is how often Run asks the node for its time and role.
+const beat = time.Second
+
+// Node is one Redis node. It connects when it is used, and again whenever it has to; it never
+// blocks on a node that is dead for longer than the timeouts of its [Config] say. Safe for
+// concurrent use.
+type Node struct {
+	cfg     Config
+	options redis.Options
+	session atomic.Pointer[Session]
+	clock   clock
+	done    chan struct{} // closed by Close
+
+	mu       sync.Mutex
+	info     Info // without the clock
+	sessions map[*Session]struct{}
+	shut     bool
+}
+
+// New checks cfg and makes the node. It does not connect.
+func New(cfg Config) (*Node, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.PoolSize == 0 {
+		cfg.PoolSize = defaultPoolSize
+	}
+	n := &Node{cfg: cfg, options: *cfg.options(), done: make(chan struct{}), sessions: map[*Session]struct{}{}}
+	s := newSession(n)
+	n.sessions[s] = struct{}{}
+	n.session.Store(s)
+	return n, nil
+}
+
+// ID is the node's name in its Config.
+func (n *Node) ID() string { return n.cfg.ID }
+
+// Addr is the node's address in its Config.
+func (n *Node) Addr() string { return n.cfg.Addr }
+
+// Session returns the present session. It costs nothing.
+func (n *Node) Session() *Session { return n.session.Load() }
+
+// Client returns the driver's client of the present session, for commands that have no method
+// here. Take it anew for each use and do not close it: the one of a session that has ended is
+// closed as soon as the operations of this package are through with it.
+func (n *Node) Client() *redis.Client { return n.Session().client }
+
+// Now estimates the node's clock at a local time, which should come from time.Now: its monotonic
+// reading keeps the estimate right when the local wall clock is set. Before the first connection
+// it returns local. It costs nothing; Info says how far it may be off.
+func (n *Node) Now(local time.Time) time.Time { return n.clock.now(local) }
+
+// Probe asks the node for its time and role, over a new connection if there is none, and returns
+// what is known about the node after it. A server in cluster mode is [ErrClusterMode].
+func (n *Node) Probe(ctx context.Context) (Info, error) {
+	err := n.ask(ctx)
+	n.mu.Lock()
+	n.info.LastError = err
+	n.mu.Unlock()
+	return n.Info(), err
+}
+
+// Run is the health loop: every second it does what Probe does. It returns nil when ctx ends or
+// the node is closed; its owner waits for that. Without it the clock stays what it was at the last
+// connect, and a restart of the server is noticed by the next operation.
+func (n *Node) Run(ctx context.Context) error {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for {
+		if ctx.Err() == nil {
+			_, _ = n.Probe(ctx) // what went wrong is in Info.LastError; the next beat tries again
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.done:
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// ask sends TIME and ROLE, to the next session if the server's run changed.
+func (n *Node) ask(ctx context.Context) error {
+	s := n.Session()
+	err := s.ask(ctx)
+	if errors.Is(err, ErrRunChanged) {
+		err = n.Session().ask(ctx)
+	}
+	return err
+}
+
+func (s *Session) ask(ctx context.Context) error {
+	if !s.enter() {
+		return s.failure(ctx, "TIME", s.gone())
+	}
+	defer s.leave()
+	pipe := s.client.Pipeline()
+	clock, role := pipe.Time(ctx), pipe.Do(ctx, "ROLE")
+	sent := time.Now()
+	_, err := pipe.Exec(ctx)
+	received := time.Now()
+	if now, terr := clock.Result(); terr == nil {
+		s.node.clock.add(newReading(sent, received, now))
+	}
+	if reply := redis.Error(nil); errors.As(err, &reply) && !troubleReply(reply.Error()) {
+		err = nil // miniredis has no ROLE
+	}
+	if err != nil {
+		return s.failure(ctx, "TIME", err)
+	}
+	s.node.mu.Lock()
+	s.node.info.see(parseRole(role.Val()))
+	s.node.mu.Unlock()
+	return nil
+}
+
+// met takes in what a new connection of s has learnt, unless s is over: news of the old run must
+// not mix with those of the new one.
+func (n *Node) met(s *Session, g greeting, first bool) {
+	if n.Session() != s {
+		return
+	}
+	if first && g.hasClock {
+		n.clock.restart(g.clock)
+	} else if g.hasClock {
+		n.clock.add(g.clock)
+	}
+	n.mu.Lock()
+	prev := n.infoLocked()
+	if first {
+		n.info = Info{Version: g.version, Engine: g.engine, RunID: g.runID, StartedAt: g.startedAt}
+	}
+	n.info.see(g.role)
+	n.info.Capabilities.Tracking = g.can.Tracking || !first && n.info.Capabilities.Tracking
+	n.info.Capabilities.Lua = g.can.Lua || !first && n.info.Capabilities.Lua
+	cur := n.infoLocked()
+	n.mu.Unlock()
+	if first && n.cfg.OnRun != nil {
+		n.cfg.OnRun(prev, cur)
+	}
+}
+
+// replace swaps in a new session for old, whose run of the server is over.
+func (n *Node) replace(old *Session) {
+	n.mu.Lock()
+	if n.session.Load() == old && !n.shut {
+		s := newSession(n)
+		n.sessions[s] = struct{}{}
+		n.session.Store(s)
+	}
+	n.mu.Unlock()
+	old.retire() // after the swap, so that whoever is refused finds the new one
+}
+
+// forget drops a session that has no users any more.
+func (n *Node) forget(s *Session) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.sessions, s)
+}
+
+func (n *Node) closed() bool {
+	select {
+	case <-n.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close closes all connections and returns when no operation is under way any more: those that
+// were fail with [ErrClosed] within their timeout, and so does every later one. It ends Run, but
+// does not wait for it. Closing again does nothing. The error is always nil.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	if !n.shut {
+		n.shut = true
+		close(n.done)
+	}
+	var open []*Session
+	for s := range n.sessions {
+		open = append(open, s)
+	}
+	n.mu.Unlock()
+	for _, s := range open {
+		s.cut()
+		<-s.drained
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Call is one script call. Arguments are strings, byte slices and integers.
+type Call struct {
+	Script Script
+	Keys   []string
+	Args   []any
+}
+
+// Result is the outcome of one call of several.
+type Result struct {
+	Reply any
+	Err   error
+}
+
+// Get reads one value. A missing key is nil and false; an empty value is not nil. The bytes are
+// the caller's. One round trip.
+func (s *Session) Get(ctx context.Context, key string) ([]byte, bool, error) {
+	if !s.enter() {
+		return nil, false, s.failure(ctx, "GET", s.gone())
+	}
+	defer s.leave()
+	v, err := s.client.Get(ctx, key).Bytes()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, s.failure(ctx, "GET", err)
+	}
+	return v, true, nil
+}
+
+// MGet reads several values in one round trip, in the order of keys: nil for a key that is missing
+// or not a string, an empty slice for an empty value. The bytes are the caller's. No keys, no
+// round trip. The timeout is that of one reply, so the caller bounds how many keys it asks for.
+func (s *Session) MGet(ctx context.Context, keys []string) ([][]byte, error) {
+	if len(keys) == 0 {
+		return [][]byte{}, nil
+	}
+	if !s.enter() {
+		return nil, s.failure(ctx, "MGET", s.gone())
+	}
+	defer s.leave()
+	replies, err := s.client.MGet(ctx, keys...).Result()
+	if err == nil && len(replies) != len(keys) {
+		err = fmt.Errorf("%d values for %d keys", len(replies), len(keys))
+	}
+	if err != nil {
+		return nil, s.failure(ctx, "MGET", err)
+	}
+	values := make([][]byte, len(keys))
+	for i, r := range replies {
+		if v, ok := r.(string); ok {
+			values[i] = []byte(v)
+		}
+	}
+	return values, nil
+}
+
+// Eval runs a script: EVALSHA, and EVAL if the server does not know the script (any more). A nil
+// reply is nil without an error. It is sent once (NOSCRIPT means that it was not run); after a
+// timeout it may still be carried out later.
+func (s *Session) Eval(ctx context.Context, c Call) (any, error) {
+	if !s.enter() {
+		return nil, s.failure(ctx, "EVALSHA "+c.Script.Name, s.gone())
+	}
+	defer s.leave()
+	reply, err := s.client.EvalSha(ctx, c.Script.SHA1, c.Keys, c.Args...).Result()
+	if noScript(err) {
+		reply, err = s.client.Eval(ctx, c.Script.Source, c.Keys, c.Args...).Result()
+	}
+	r := s.result(ctx, c, reply, err)
+	return r.Reply, r.Err
+}
+
+// EvalMany runs several scripts in one round trip, in order, but not as one unit: others may come
+// in between, and each call succeeds or fails by itself. Those which the server answers with
+// NOSCRIPT go out again as EVAL, in one more round trip, and so behind the others.
+func (s *Session) EvalMany(ctx context.Context, cs []Call) []Result {
+	results := make([]Result, len(cs))
+	if len(cs) == 0 {
+		return results
+	}
+	if !s.enter() {
+		for i, c := range cs {
+			results[i].Err = s.failure(ctx, "EVALSHA "+c.Script.Name, s.gone())
+		}
+		return results
+	}
+	defer s.leave()
+	s.pipeline(ctx, cs, results, redis.Pipeliner.EvalSha, func(c Call) string { return c.Script.SHA1 })
+	again, at := pickCalls(cs, results, noScript)
+	if len(again) > 0 {
+		second := make([]Result, len(again))
+		s.pipeline(ctx, again, second, redis.Pipeliner.Eval, func(c Call) string { return c.Script.Source })
+		for i, r := range second {
+			results[at[i]] = r
+		}
+	}
+	return results
+}
+
+// evalFunc is EvalSha or Eval.
+type evalFunc = func(p redis.Pipeliner, ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+
+func (s *Session) pipeline(ctx context.Context, cs []Call, into []Result, eval evalFunc, script func(Call) string) {
+	pipe := s.client.Pipeline()
+	cmds := make([]*redis.Cmd, len(cs))
+	for i, c := range cs {
+		cmds[i] = eval(pipe, ctx, script(c), c.Keys, c.Args...)
+	}
+	_, _ = pipe.Exec(ctx) // it is in the commands, each with what happened to it
+	for i, cmd := range cmds {
+		reply, err := cmd.Result()
+		into[i] = s.result(ctx, cs[i], reply, err)
+	}
+}
+
+func (s *Session) result(ctx context.Context, c Call, reply any, err error) Result {
+	switch {
+	case errors.Is(err, redis.Nil):
+		return Result{}
+	case err != nil:
+		return Result{Err: s.failure(ctx, "EVALSHA "+c.Script.Name, err)}
+	}
+	return Result{Reply: reply}
+}
+
+// pickCalls gives the calls whose results failed in a certain way, and where they were.
+func pickCalls(cs []Call, results []Result, failed func(error) bool) (calls []Call, at []int) {
+	for i, r := range results {
+		if failed(r.Err) {
+			calls, at = append(calls, cs[i]), append(at, i)
+		}
+	}
+	return calls, at
+}
+
+func noScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+func runChanged(err error) bool { return errors.Is(err, ErrRunChanged) }
+
+// Get is [Session.Get] on the present session, and on the next one if the server's run changed.
+func (n *Node) Get(ctx context.Context, key string) ([]byte, bool, error) {
+	v, ok, err := n.Session().Get(ctx, key)
+	if runChanged(err) {
+		v, ok, err = n.Session().Get(ctx, key)
+	}
+	return v, ok, err
+}
+
+// MGet is [Session.MGet] on the present session, and on the next one if the server's run changed.
+func (n *Node) MGet(ctx context.Context, keys []string) ([][]byte, error) {
+	v, err := n.Session().MGet(ctx, keys)
+	if runChanged(err) {
+		v, err = n.Session().MGet(ctx, keys)
+	}
+	return v, err
+}
+
+// Eval is [Session.Eval] on the present session, and on the next one if the server's run changed,
+// which is found out before the call is sent. It is not for a fill: that belongs to the session
+// which was granted its lease.
+func (n *Node) Eval(ctx context.Context, c Call) (any, error) {
+	reply, err := n.Session().Eval(ctx, c)
+	if runChanged(err) {
+		reply, err = n.Session().Eval(ctx, c)
+	}
+	return reply, err
+}
+
+// EvalMany is [Session.EvalMany] on the present session; calls that were not sent because the
+// server's run changed go to the next one. Like Eval it is not for fills.
+func (n *Node) EvalMany(ctx context.Context, cs []Call) []Result {
+	results := n.Session().EvalMany(ctx, cs)
+	again, at := pickCalls(cs, results, runChanged)
+	if len(again) > 0 {
+		for i, r := range n.Session().EvalMany(ctx, again) {
+			results[at[i]] = r
+		}
+	}
+	return results
+}
