@@ -58,6 +58,9 @@ type Config struct {
 	// the zero Info at the first connection. It runs inside the operation that found out: it must
 	// return quickly and must not use the Node. Nil means nobody wants to know.
 	OnRun func(prev, cur Info)
+	// OnHealth is called by Run when a check fails after one that succeeded (the first of all counts as coming after a success),
+	// and, with nil, when one succeeds again. Nil means nobody wants to know.
+	OnHealth func(err error)
 }
 
 func (c *Config) validate() error {

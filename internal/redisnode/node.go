@@ -85,9 +85,16 @@ func (n *Node) Probe(ctx context.Context) (Info, error) {
 func (n *Node) Run(ctx context.Context) error {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
+	ill := false
 	for {
 		if ctx.Err() == nil {
-			_, _ = n.Probe(ctx) // what went wrong is in Info.LastError; the next beat tries again
+			_, err := n.Probe(ctx) // kept in Info.LastError; the next beat tries again
+			if ill != (err != nil) && ctx.Err() == nil && !n.closed() {
+				ill = err != nil
+				if n.cfg.OnHealth != nil {
+					n.cfg.OnHealth(err)
+				}
+			}
 		}
 		select {
 		case <-ctx.Done():

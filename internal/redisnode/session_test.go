@@ -94,7 +94,7 @@ func TestSnapshotBringsALeaseBack(t *testing.T) {
 		t.Fatalf("the lease did not come back (%q): this test tests nothing", v)
 	}
 
-	fill := call(invalidation.Fill(k, "reader", []byte("stale"), time.Minute, 0, false, 0))
+	fill := call(invalidation.Fill(k, invalidation.Filling{Token: "reader", Value: []byte("stale"), TTL: time.Minute}))
 	if _, err := old.Eval(t.Context(), fill); !errors.Is(err, redisnode.ErrRunChanged) {
 		t.Errorf("the fill: %v, want ErrRunChanged", err)
 	}
