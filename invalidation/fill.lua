@@ -1,0 +1,91 @@
+-- SPDX-FileCopyrightText: The Shelf Authors
+-- SPDX-License-Identifier: MIT
+--
+-- fill: store what was loaded under a lease, if that is still allowed.
+--
+-- KEYS  1 data   2 lease   3 mark
+-- ARGV  1 token ("t" and the caller's bytes)
+--       2 value, beginning with the entry header
+--       3 its lifetime in ms
+--       4 its row version, 8 big-endian bytes; all zero: it has none
+--       5 "1" if it is negative (no such row), else "0"
+--       6 epoch of the caller's cluster map, 8 big-endian bytes. Taken and ignored today. The node
+--         will keep the newest epoch it has seen, and a fill with an older one will be refused: its
+--         sender may not know yet that the key lives elsewhere.
+--       7 "1" if the reader could not read the stored bytes: their version is not compared
+-- reply "stored", "lease-lost", "below-mark" or "older-than-stored"
+--
+-- The interleavings it exists for:
+--   slow reader:    1. A takes the lease and reads row version 1
+--                   2. B writes version 2 and invalidates: data and lease are removed
+--                   3. A fills version 1               -> refused: the lease is not A's
+--                   The same if the lease ran out, was evicted, or the node came back empty: only
+--                   a token that is there is a proof, so a missing one means refuse.
+--   lagging source: 1. B writes version 2 and invalidates, leaving the mark 2
+--                   2. A takes the lease and reads version 1 from a replica that lags behind
+--                   3. A fills version 1               -> refused: below the mark
+--                   Without a version (0, below any mark) or as "no such row" it is refused too: it
+--                   cannot show that it saw version 2.
+--   late refresh:   1. version 2 is stored; its lease is free
+--                   2. A takes the lease and refreshes from the lagging replica: version 1
+--                   3. A fills version 1               -> refused: a larger version stays
+--                   A negative fill has version 0, so it never replaces an entry with a version; a
+--                   row that vanished without an invalidation is seen when the entry expires.
+--   foreign bytes:  1. another program, or another codec, left bytes that only begin like an entry
+--                   2. A cannot read them, takes the lease and loads version 1
+--                   3. A fills version 1               -> stored, although eight of those bytes
+--                   look like a larger version: otherwise nothing could replace them
+
+-- older(a, b): is version a less than version b? Both are 8 big-endian bytes. Byte by byte: a Lua
+-- number cannot hold 2^53+1, and < on strings follows the locale of the server.
+local function older(a, b)
+  for i = 1, 8 do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return false
+end
+
+-- entry(key): the bytes under key if they begin like an entry (magic F5 53, a format of 1 or more,
+-- 24 bytes of header), else false. Foreign bytes, and keys of another type, count as absent.
+local function entry(key)
+  local v = redis.pcall('GET', key)
+  if type(v) ~= 'string' or #v < 24 then return false end
+  local a, b, format = string.byte(v, 1, 3)
+  if a ~= 0xF5 or b ~= 0x53 or format < 1 then return false end
+  return v
+end
+
+-- floor(key): the version in the mark, or false. Marks may grow behind these 8 bytes one day.
+local function floor(key)
+  local m = redis.call('GET', key)
+  if not m or #m < 8 then return false end
+  return string.sub(m, 1, 8)
+end
+
+local version, negative = ARGV[4], ARGV[5] == '1'
+
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then
+  return 'lease-lost'
+end
+
+local mark = floor(KEYS[3])
+if mark and (negative or older(version, mark)) then
+  redis.call('UNLINK', KEYS[2])
+  return 'below-mark'
+end
+
+local stored = entry(KEYS[1])
+if stored and ARGV[7] ~= '1' and older(version, string.sub(stored, 9, 16)) then
+  redis.call('UNLINK', KEYS[2])
+  return 'older-than-stored'
+end
+
+-- The SET comes first: after any other write the node would let it through even when its memory
+-- is full (a script that has begun to write is not stopped half-way).
+local ok = redis.pcall('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+redis.call('UNLINK', KEYS[2])
+if type(ok) == 'table' and ok.err then
+  return ok
+end
+return 'stored'

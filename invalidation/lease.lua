@@ -1,0 +1,57 @@
+-- SPDX-FileCopyrightText: The Shelf Authors
+-- SPDX-License-Identifier: MIT
+--
+-- lease: ask for the right to fill one key, and look at its value once more.
+--
+-- KEYS  1 data   2 lease   3 mark
+-- ARGV  1 token ("t" and the caller's bytes, new for every request)
+--       2 mode: miss, refresh or force
+--       3 lifetime of the lease in ms
+-- reply { status, entry or nil, mark's version as 8 bytes or nil }
+--       granted   the token holds the lease now
+--       held      somebody else does
+--       nostore   the last reader could not store the value: do not wait for it
+--       found     mode miss only: a value is there, no lease was taken
+--
+-- The interleaving it exists for:
+--   1. reader A reads the key: missing       (its own GET, one round trip ago)
+--   2. reader B, who held the lease, fills it and the lease is gone
+--   3. reader A asks for a lease
+-- With SET NX alone A would be granted one and load what B has just stored; in one step with the
+-- second look A gets B's value.
+--
+-- The mark's version lets the reader see, before it stores, that its source lags behind.
+
+-- entry(key): the bytes under key if they begin like an entry (magic F5 53, a format of 1 or more,
+-- 24 bytes of header), else false. Foreign bytes, and keys of another type, count as absent.
+local function entry(key)
+  local v = redis.pcall('GET', key)
+  if type(v) ~= 'string' or #v < 24 then return false end
+  local a, b, format = string.byte(v, 1, 3)
+  if a ~= 0xF5 or b ~= 0x53 or format < 1 then return false end
+  return v
+end
+
+-- floor(key): the version in the mark, or false. Marks may grow behind these 8 bytes one day.
+local function floor(key)
+  local m = redis.call('GET', key)
+  if not m or #m < 8 then return false end
+  return string.sub(m, 1, 8)
+end
+
+local data, mode = entry(KEYS[1]), ARGV[2]
+local mark = floor(KEYS[3])
+
+if mode == 'miss' and data then
+  return { 'found', data, mark }
+end
+if mode ~= 'force' then
+  local holder = redis.call('GET', KEYS[2])
+  if holder == 'n' then
+    return { 'nostore', data, mark }
+  elseif holder then
+    return { 'held', data, mark }
+  end
+end
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])
+return { 'granted', data, mark }

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package invalidation
+
+import (
+	"crypto/sha1" //nolint:gosec // the name under which Redis files a script, not a secret
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
+	"time"
+)
+
+var (
+	//go:embed lease.lua
+	leaseSource string
+	//go:embed fill.lua
+	fillSource string
+	//go:embed release.lua
+	releaseSource string
+	//go:embed invalidate.lua
+	invalidateSource string
+	//go:embed set.lua
+	setSource string
+)
+
+// Computed once: a call must not pay for hashing its script.
+var (
+	leaseScript      = newScript("lease", leaseSource)
+	fillScript       = newScript("fill", fillSource)
+	releaseScript    = newScript("release", releaseSource)
+	invalidateScript = newScript("invalidate", invalidateSource)
+	setScript        = newScript("set", setSource)
+)
+
+// Script is one Lua script: its name (for logs), its text, and the hex SHA-1 of the text, under
+// which EVALSHA finds it once it was loaded (https://redis.io/docs/latest/commands/evalsha/).
+type Script struct {
+	Name, Source, SHA1 string
+}
+
+func newScript(name, source string) Script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+	return Script{Name: name, Source: source, SHA1: hex.EncodeToString(sum[:])}
+}
+
+// Scripts returns all scripts of the package in a new slice, for loading them into a node.
+func Scripts() []Script {
+	return []Script{leaseScript, fillScript, releaseScript, invalidateScript, setScript}
+}
+
+// Keys are the three names of one cache key on its node. The caller chooses them; they must
+// differ from each other and from the names of every other key.
+type Keys struct {
+	Data  string // the entry
+	Lease string // who may fill it
+	Mark  string // the row version that an invalidation left
+}
+
+// Call is one script call, ready for EVALSHA (or EVAL): the script, its KEYS and its ARGV. The
+// arguments are strings, byte slices and int64 values.
+type Call struct {
+	Script Script
+	Keys   []string
+	Args   []any
+}
+
+// The values a lease key can hold. Tokens carry a prefix, so that no token, whatever its bytes,
+// can be mistaken for the no-store marker or the other way round.
+const (
+	tokenPrefix   = "t"
+	noStoreMarker = "n"
+)
+
+// IsNoStore reports whether value, read from a lease key, is the no-store marker: the last reader
+// could not store what it loaded (too large, not encodable, ...), so waiting for it is pointless.
+func IsNoStore(value []byte) bool { return string(value) == noStoreMarker }
+
+// versionBytes gives v as the 8 big-endian bytes in which versions and epochs travel.
+func versionBytes(v uint64) string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], v)
+	return string(b[:])
+}
+
+// millis gives d for PX, rounded up: a lifetime below a millisecond (or none at all) is 1 ms,
+// because Redis refuses PX 0.
+func millis(d time.Duration) int64 {
+	if d <= time.Millisecond {
+		return 1
+	}
+	return int64((d-1)/time.Millisecond) + 1
+}
