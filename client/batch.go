@@ -1,0 +1,289 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-shelf/shelf/stampede"
+)
+
+// maxKeys bounds the keys of one MGET, maxScripts the script calls of one pipeline: a node serves others between two commands, and an
+// embedded node, whose scripts take some 200 us each, answers a pipeline well within a timeout.
+const (
+	maxKeys    = 512
+	maxScripts = 64
+)
+
+// singleLoads bounds how many Load calls one GetMany has under way at once where the cache has no LoadMany.
+const singleLoads = 16
+
+// GetMany returns the values of many keys: this process's own copies, one MGET a node (in parallel, at most 512 keys a command), and one LoadMany
+// call for all that miss (at most MaxLoadKeys keys a call).
+//
+// The map holds the keys that have a value; a key that the source does not have is missing from it, and that is no error. Duplicate
+// keys count once; no keys give an empty map. An invalid key fails the whole call before any I/O. When some keys fail, the map holds
+// the others, and the error joins one *KeyError for each key that failed.
+func (c *Cache[V]) GetMany(ctx context.Context, keys []string) (map[string]V, error) {
+	if c.closed.Load() {
+		return nil, ErrClosed // also without keys
+	}
+	for _, k := range keys {
+		if err := c.admit(ctx, k); err != nil {
+			return nil, err
+		}
+	}
+	b := &batch[V]{c: c, asked: time.Now(), found: make(map[string]V, len(keys)), failed: make(map[string]error)}
+	missing := b.read(ctx, b.local(keys))
+	if err := ctx.Err(); err != nil {
+		return b.found, err
+	}
+	b.load(ctx, missing)
+	return b.found, b.err()
+}
+
+// batch is one GetMany.
+type batch[V any] struct {
+	c     *Cache[V]
+	asked time.Time
+
+	mu     sync.Mutex // guards what follows: nodes answer in parallel
+	found  map[string]V
+	failed map[string]error
+}
+
+// wanted is one key on its way through a batch.
+type wanted[V any] struct {
+	*slot[V]
+	ticket ticket[V]
+}
+
+// local answers from L1 and returns the rest, once each, by owner.
+func (b *batch[V]) local(keys []string) map[int][]wanted[V] {
+	seen := make(map[string]struct{}, len(keys))
+	rest := make(map[int][]wanted[V])
+	for _, k := range keys {
+		if _, twice := seen[k]; twice {
+			continue
+		}
+		seen[k] = struct{}{}
+		hot := b.c.hot != nil && b.c.hot.Observe(k, b.asked)
+		if b.c.l1 != nil {
+			if e, ok := b.c.l1.Get(k, b.asked); ok {
+				if !e.negative {
+					b.found[k] = b.c.copied(e.value)
+				}
+				continue
+			}
+		}
+		b.c.counters.l1Misses.Add(1)
+		w := wanted[V]{b.c.slot(k), b.c.wantL1(k, hot)}
+		rest[w.owner] = append(rest[w.owner], w)
+	}
+	return rest
+}
+
+// read asks the owners, all at once, and returns what must be loaded.
+func (b *batch[V]) read(ctx context.Context, byOwner map[int][]wanted[V]) []wanted[V] {
+	var missing []wanted[V]
+	var wg sync.WaitGroup
+	for _, group := range byOwner {
+		wg.Go(func() {
+			m := b.readNode(ctx, group)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			missing = append(missing, m...)
+		})
+	}
+	wg.Wait()
+	return missing
+}
+
+// readNode reads one node's keys, a bounded number a command. After a command that failed the node is not asked again in this call.
+func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []wanted[V]) {
+	down := false
+	for len(group) > 0 {
+		part := group[:min(len(group), maxKeys)]
+		group = group[len(part):]
+		var vals [][]byte
+		if !down && ctx.Err() == nil {
+			names := make([]string, len(part))
+			for i, w := range part {
+				names[i] = w.names.Data
+			}
+			var err error
+			if vals, err = part[0].node.MGet(ctx, names); err != nil {
+				b.c.counters.nodeErrors.Add(1)
+				vals, down = nil, true
+			}
+		}
+		for i, w := range part {
+			if vals == nil {
+				w.down = true
+				missing = append(missing, w)
+			} else if !b.answer(ctx, w, vals[i]) {
+				missing = append(missing, w)
+			}
+		}
+	}
+	return missing
+}
+
+// answer takes one value that a node sent; false: the key must be loaded.
+func (b *batch[V]) answer(ctx context.Context, w wanted[V], data []byte) bool {
+	e, f := b.c.judge(data, w.node)
+	w.replace = f == unusable
+	if f != fresh && f != softened {
+		return false
+	}
+	b.c.counters.l2Hits.Add(1)
+	w.ticket.commit(&e, w.owner, b.asked, time.Now())
+	w.ticket.cancel()
+	if f == softened && !b.c.cfg.Truth {
+		b.c.refreshBehind(ctx, w.slot, b.c.ownLoader())
+	}
+	b.settle(w.key, &e, nil)
+	return true
+}
+
+// settle records the answer for one key.
+func (b *batch[V]) settle(key string, e *entry[V], err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case err == nil && !e.negative:
+		b.found[key] = e.value
+	case err != nil && !errors.Is(err, ErrNotFound):
+		b.failed[key] = err
+	}
+}
+
+// err joins what failed. A batch whose caller has left is that caller's own error.
+func (b *batch[V]) err() error {
+	errs := make([]error, 0, len(b.failed))
+	for k, err := range b.failed {
+		errs = append(errs, &KeyError{k, err})
+	}
+	return errors.Join(errs...)
+}
+
+// load gets what the nodes did not have.
+func (b *batch[V]) load(ctx context.Context, missing []wanted[V]) {
+	missing = slices.DeleteFunc(missing, func(w wanted[V]) bool {
+		err := b.c.recursion(ctx, w.key)
+		if err != nil {
+			w.ticket.cancel()
+			b.settle(w.key, nil, err)
+		}
+		return err != nil
+	})
+	defer func() {
+		for _, w := range missing {
+			w.ticket.cancel()
+		}
+	}()
+	switch {
+	case len(missing) == 0:
+	case b.c.cfg.Truth:
+		for _, w := range missing {
+			if w.down {
+				b.settle(w.key, nil, &NodeError{Node: w.nodeID(), Op: "get", Keys: []string{w.key}, Err: errDown})
+			}
+		}
+	case b.c.cfg.LoadMany == nil:
+		b.loadSingly(ctx, missing)
+	default:
+		b.loadTogether(ctx, missing)
+	}
+}
+
+// loadSingly is for caches that can only load one key at a time: each key is a miss like any other.
+func (b *batch[V]) loadSingly(ctx context.Context, missing []wanted[V]) {
+	next := make(chan wanted[V])
+	var wg sync.WaitGroup
+	for range min(singleLoads, len(missing)) {
+		wg.Go(func() {
+			for w := range next {
+				b.loadOne(ctx, w)
+			}
+		})
+	}
+	for _, w := range missing {
+		next <- w
+	}
+	close(next)
+	wg.Wait()
+}
+
+func (b *batch[V]) loadOne(ctx context.Context, w wanted[V]) {
+	r, err := b.c.miss(ctx, w.slot, b.c.ownLoader(), GetOptions{}, w.ticket, b.asked)
+	e := entry[V]{value: r.Value}
+	b.settle(w.key, &e, err)
+}
+
+// loadTogether leads the keys that nobody in this process leads, loads and fills them all, and only then waits for the others: two
+// batches that overlap crosswise would otherwise wait for each other.
+func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V]) {
+	byKey := make(map[string]wanted[V], len(missing))
+	keys := make([]string, 0, len(missing))
+	for _, w := range missing {
+		byKey[w.key] = w
+		keys = append(keys, w.key)
+	}
+	others := make(map[string]*stampede.Wait[outcome[V]])
+	for len(keys) > 0 {
+		part := keys[:min(len(keys), b.c.cfg.MaxLoadKeys)]
+		keys = keys[len(part):]
+		led, waits, err := b.c.misses.Lead(ctx, part)
+		if err != nil {
+			for _, k := range part {
+				b.settle(k, nil, err)
+			}
+			continue
+		}
+		maps.Copy(others, waits)
+		b.lead(ctx, led, byKey)
+	}
+	for k, other := range others {
+		w := byKey[k]
+		res, err := other.Get(ctx)
+		if err == nil && res.Late && res.Value.refused {
+			b.loadOne(ctx, w) // as in miss: load again, once
+			continue
+		}
+		e := res.Value.entry
+		e.value = b.c.copied(e.value)
+		b.settle(k, &e, err)
+	}
+}
+
+// lead runs the batch of keys that this call leads, in a goroutine of its own that outlives the call if the caller leaves, and takes
+// its results.
+func (b *batch[V]) lead(ctx context.Context, led *stampede.Batch[outcome[V]], byKey map[string]wanted[V]) {
+	keys := led.Keys()
+	if len(keys) == 0 {
+		return
+	}
+	run := &batchRun[V]{c: b.c, led: led}
+	for _, k := range keys {
+		own := *byKey[k].slot // the run works on it when this call has left, perhaps
+		run.todo = append(run.todo, &own)
+	}
+	led.Go(ctx, run.run)
+	for _, k := range keys {
+		w := byKey[k]
+		res, err := led.Wait(k).Get(ctx)
+		e := res.Value.entry
+		if err == nil && !res.Value.refused && !res.Value.stale {
+			w.ticket.commit(&e, w.owner, b.asked, time.Now())
+		}
+		e.value = b.c.copied(e.value)
+		b.settle(k, &e, err)
+	}
+}

@@ -1,0 +1,333 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/stampede"
+)
+
+// batchRun is lease, load, fill for many keys: the same protocol as stampede.Fetch, with every step done for all keys at once. One
+// goroutine runs it.
+type batchRun[V any] struct {
+	c    *Cache[V]
+	led  *stampede.Batch[outcome[V]]
+	todo []*slot[V]
+}
+
+// grant is a key that this run loads: with the lease's token, or, when there is none, without filling.
+type grant[V any] struct {
+	*slot[V]
+	token string // "" : no lease, no fill
+	floor uint64 // the row version that an invalidation announced
+}
+
+// run works until every key has an answer: what it can lease it loads; what others hold it watches, until it is there, can be leased, or
+// WaitTimeout has passed and the rest is loaded without being stored.
+func (r *batchRun[V]) run(ctx context.Context) {
+	deadline := time.Now().Add(r.c.cfg.WaitTimeout)
+	held := r.leaseAndLoad(ctx, r.todo, false)
+	for poll := pollMin; len(held) > 0; poll = min(poll*2, pollMax) {
+		if !time.Now().Before(deadline) {
+			r.leaseAndLoad(ctx, held, true)
+			return
+		}
+		r.c.pause(ctx, min(poll, time.Until(deadline)))
+		var free []*slot[V]
+		free, held = r.watch(ctx, held)
+		held = append(held, r.leaseAndLoad(ctx, free, false)...)
+	}
+}
+
+// leaseAndLoad takes the limiter's place first, then the leases, then loads what it got, and returns what others hold.
+func (r *batchRun[V]) leaseAndLoad(ctx context.Context, slots []*slot[V], withoutLease bool) (held []*slot[V]) {
+	if len(slots) == 0 {
+		return nil
+	}
+	place, err := r.c.client.limiter.Acquire(ctx)
+	if err != nil {
+		for _, s := range slots {
+			r.fail(s, err)
+		}
+		return nil
+	}
+	var grants []grant[V]
+	if withoutLease {
+		for _, s := range slots {
+			grants = append(grants, grant[V]{slot: s})
+		}
+	} else {
+		grants, held = r.take(ctx, slots)
+	}
+	if len(grants) == 0 {
+		place.Release()
+		return held
+	}
+	r.led.Began()
+	r.loadAndFill(ctx, grants, place)
+	return held
+}
+
+// take asks for the leases, one pipeline a node, and settles the keys whose entries have come meanwhile.
+func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []grant[V], held []*slot[V]) {
+	var mu sync.Mutex
+	var up []*slot[V]
+	for _, s := range slots {
+		if s.down {
+			grants = append(grants, grant[V]{slot: s})
+			continue
+		}
+		s.session = s.node.Session()
+		up = append(up, s)
+	}
+	eachNode(up, func(part []*slot[V]) {
+		tokens := make([]string, len(part))
+		calls := make([]redisnode.Call, len(part))
+		for i, s := range part {
+			tokens[i] = rand.Text()
+			calls[i] = wireCall(s.leaseCall(tokens[i], stampede.Miss))
+		}
+		replies := part[0].session.EvalMany(ctx, calls)
+		for i, s := range part {
+			st, err := r.leased(ctx, s, tokens[i], replies[i])
+			mu.Lock()
+			switch {
+			case err != nil: // the request may have been done all the same: its token is not used
+				grants = append(grants, grant[V]{slot: s})
+			case st.Found:
+				r.finish(s, outcome[V]{entry: st.Entry, layer: LayerL2})
+			case st.Status == stampede.Granted:
+				grants = append(grants, grant[V]{slot: s, token: tokens[i], floor: st.Floor})
+			case st.Status == stampede.NoStore:
+				grants = append(grants, grant[V]{slot: s})
+			default:
+				held = append(held, s)
+			}
+			mu.Unlock()
+		}
+	})
+	return grants, held
+}
+
+func (r *batchRun[V]) leased(ctx context.Context, s *slot[V], token string, reply redisnode.Result) (stampede.State[entry[V]], error) {
+	if reply.Err != nil {
+		r.c.counters.nodeErrors.Add(1)
+		return stampede.State[entry[V]]{}, reply.Err
+	}
+	return s.taken(ctx, token, stampede.Miss, reply.Reply)
+}
+
+// loadAndFill loads all grants in one LoadMany call, reads again once what is below its floor, fills, and settles every key. Leases that no fill
+// has used up are given back on every way out.
+func (r *batchRun[V]) loadAndFill(ctx context.Context, grants []grant[V], place *stampede.Place) {
+	leases := make(map[string]*lease[V], len(grants))
+	for _, g := range grants {
+		if g.token != "" {
+			leases[g.key] = &lease[V]{grant: g}
+		}
+	}
+	defer r.releaseAll(ctx, leases)
+	loaded, err := r.loadMany(ctx, grants, place)
+	if err != nil {
+		r.releaseAll(ctx, leases) // before anybody hears of it: who tries again at once must not find them held
+		for _, g := range grants {
+			r.fail(g.slot, err)
+		}
+		return
+	}
+	r.loadAgain(ctx, grants, loaded)
+	var fills, others []grant[V]
+	for _, g := range grants {
+		l := loaded[g.key]
+		if g.token != "" && !l.Unstorable && !below(l, g.floor) {
+			fills = append(fills, g)
+			continue
+		}
+		if g.token != "" {
+			leases[g.key].noStore = l.Unstorable
+		}
+		others = append(others, g)
+	}
+	r.fill(ctx, fills, loaded, leases)
+	r.releaseAll(ctx, leases)
+	for _, g := range others {
+		l := loaded[g.key]
+		r.finish(g.slot, outcome[V]{entry: l.Entry, layer: LayerSource, stale: below(l, g.floor)})
+	}
+}
+
+// lease is a granted lease on its way back.
+type lease[V any] struct {
+	grant[V]
+	used    bool // by a fill that was answered, or given back
+	noStore bool // the value cannot be stored: leave a marker, so that nobody waits for it
+}
+
+// below: a load that shows an older row than an invalidation announced, or none at all, comes from a source that lags.
+func below[V any](l stampede.Loaded[entry[V]], floor uint64) bool {
+	return floor > 0 && (l.Negative || l.Version < floor)
+}
+
+// loadAgain reads once more what came back older than its floor. What cannot be read again now is returned as stale.
+func (r *batchRun[V]) loadAgain(ctx context.Context, grants []grant[V], loaded map[string]stampede.Loaded[entry[V]]) {
+	var again []grant[V]
+	for _, g := range grants {
+		if below(loaded[g.key], g.floor) {
+			again = append(again, g)
+		}
+	}
+	if len(again) == 0 {
+		return
+	}
+	place, err := r.c.client.limiter.Acquire(ctx)
+	if err != nil {
+		return
+	}
+	second, err := r.loadMany(ctx, again, place)
+	if err == nil {
+		maps.Copy(loaded, second)
+	}
+}
+
+// loadMany is one call of the loader, under the guard: the place is given back when the loader has really ended. Keys that it does not
+// return do not exist.
+func (r *batchRun[V]) loadMany(ctx context.Context, grants []grant[V], place *stampede.Place) (map[string]stampede.Loaded[entry[V]], error) {
+	keys := make([]string, len(grants))
+	for i, g := range grants {
+		keys[i] = g.key
+	}
+	return stampede.Call(place.With(ctx), r.c.client.guard, r.c.cfg.LoadTimeout, func(ctx context.Context) (map[string]stampede.Loaded[entry[V]], error) {
+		ctx, scope := scoped(ctx, r.c, keys)
+		defer scope.over.Store(true)
+		began := time.Now()
+		r.c.counters.loads.Add(1)
+		rows, err := r.c.cfg.LoadMany(ctx, keys)
+		if err != nil {
+			r.c.counters.loadErrors.Add(1)
+			return nil, err
+		}
+		loaded := make(map[string]stampede.Loaded[entry[V]], len(grants))
+		for _, g := range grants {
+			v, ok := rows[g.key]
+			loaded[g.key] = r.c.loaded(g.key, v, !ok, scope, g.node, began)
+		}
+		return loaded, nil
+	}, place.Release)
+}
+
+// fill stores, one pipeline a node and run of its server process.
+func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[string]stampede.Loaded[entry[V]], leases map[string]*lease[V]) {
+	slots := make([]*slot[V], len(fills))
+	for i, g := range fills {
+		slots[i] = g.slot
+	}
+	eachNode(slots, func(part []*slot[V]) {
+		calls := make([]redisnode.Call, len(part))
+		for i, s := range part {
+			e := loaded[s.key].Entry
+			calls[i] = wireCall(s.fillCall(leases[s.key].token, &e))
+		}
+		for i, reply := range part[0].session.EvalMany(ctx, calls) {
+			s := part[i]
+			o := outcome[V]{entry: loaded[s.key].Entry, layer: LayerSource}
+			o.entry.wire = nil
+			if reply.Err != nil {
+				r.c.counters.fillErrors.Add(1)
+			} else if verdict, err := s.filled(reply.Reply); err == nil {
+				o.refused, o.filled = verdict == stampede.LeaseLost, verdict == stampede.Stored
+				leases[s.key].used = true
+			}
+			r.finish(s, o)
+		}
+	})
+}
+
+// releaseAll gives back what is left of the leases: those of loads that failed, were stale, or cannot be stored.
+func (r *batchRun[V]) releaseAll(ctx context.Context, leases map[string]*lease[V]) {
+	byKey := make(map[string]*lease[V])
+	var slots []*slot[V]
+	for k, l := range leases {
+		if !l.used {
+			l.used = true
+			byKey[k] = l
+			slots = append(slots, l.slot)
+		}
+	}
+	eachNode(slots, func(part []*slot[V]) {
+		calls := make([]redisnode.Call, len(part))
+		for i, s := range part {
+			calls[i] = wireCall(s.releaseCall(byKey[s.key].token, byKey[s.key].noStore))
+		}
+		for _, reply := range part[0].session.EvalMany(ctx, calls) {
+			if reply.Err != nil { // it ends with its TTL
+				r.c.counters.nodeErrors.Add(1)
+			}
+		}
+	})
+}
+
+// watch reads entry and lease of the keys that others hold, settles those whose entry is there, and tells free from held.
+func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held []*slot[V]) {
+	var mu sync.Mutex
+	eachNode(slots, func(part []*slot[V]) {
+		names := make([]string, 0, 2*len(part))
+		for _, s := range part {
+			names = append(names, s.names.Data, s.names.Lease)
+		}
+		vals, err := part[0].node.MGet(ctx, names)
+		mu.Lock()
+		defer mu.Unlock()
+		for i, s := range part {
+			if err != nil {
+				s.down = true // load without a lease
+				free = append(free, s)
+				continue
+			}
+			switch st := s.watched(vals[2*i], vals[2*i+1]); {
+			case st.Found:
+				r.finish(s, outcome[V]{entry: st.Entry, layer: LayerL2})
+			case st.Status == stampede.Held:
+				held = append(held, s)
+			default:
+				free = append(free, s)
+			}
+		}
+	})
+	return free, held
+}
+
+func (r *batchRun[V]) finish(s *slot[V], o outcome[V]) { r.led.Finish(s.key, o, nil) }
+
+func (r *batchRun[V]) fail(s *slot[V], err error) { r.led.Finish(s.key, outcome[V]{}, err) }
+
+// eachNode calls f for the slots of each node, in parts of at most maxScripts, the nodes in parallel. Slots of one node whose leases were
+// granted by different runs of its server are different nodes here.
+func eachNode[V any](slots []*slot[V], f func(part []*slot[V])) {
+	type place struct {
+		owner   int
+		session *redisnode.Session
+	}
+	groups := make(map[place][]*slot[V])
+	for _, s := range slots {
+		p := place{s.owner, s.session}
+		groups[p] = append(groups[p], s)
+	}
+	var wg sync.WaitGroup
+	for _, group := range groups {
+		wg.Go(func() {
+			for len(group) > 0 {
+				part := group[:min(len(group), maxScripts)]
+				group = group[len(part):]
+				f(part)
+			}
+		})
+	}
+	wg.Wait()
+}

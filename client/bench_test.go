@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-shelf/shelf/client"
+	"github.com/go-shelf/shelf/client/clienttest"
+	"github.com/go-shelf/shelf/internal/redistest"
+	"github.com/go-shelf/shelf/ring"
+)
+
+// realNodes is a configuration of real nodes for benchmarks.
+func realNodes(b *testing.B, n int) client.Config {
+	b.Helper()
+	cfg := client.Config{OperationTimeout: time.Second}
+	for i, s := range redistest.StartNodes(b, n) {
+		cfg.Nodes = append(cfg.Nodes, ring.Node{ID: fmt.Sprintf("node-%d", i), Addr: s.Addr()})
+	}
+	return cfg
+}
+
+// warm reads a key until it is in L1.
+func warm[V any](tb testing.TB, c *client.Cache[V], key string) {
+	tb.Helper()
+	for range 10 {
+		if r, err := c.Lookup(tb.Context(), key); err != nil {
+			tb.Fatal(err)
+		} else if r.Layer == client.LayerL1 {
+			return
+		}
+	}
+	tb.Fatalf("%s does not get into L1", key)
+}
+
+// l1Config keeps everything in L1 for as long as a benchmark runs.
+func l1Config[V any](load func(context.Context, string) (V, error)) client.CacheConfig[V] {
+	return client.CacheConfig[V]{Name: "bench", TTL: time.Hour, L1: client.L1All, L1TTL: time.Hour, Load: load}
+}
+
+func loadRow(_ context.Context, key string) (row, error)      { return row{1, key}, nil }
+func loadBytes(_ context.Context, key string) ([]byte, error) { return make([]byte, 100), nil }
+
+// TestL1HitAllocations: no allocation for typed and string values; []byte pays its one copy.
+func TestL1HitAllocations(t *testing.T) {
+	cl := open(t, clienttest.Start(t, 1).Config())
+	typed := newCache(t, cl, l1Config(loadRow))
+	texts := l1Config(echo)
+	texts.Name = "texts"
+	bytes := l1Config(loadBytes)
+	bytes.Name = "bytes"
+	s, y := newCache(t, cl, texts), newCache(t, cl, bytes)
+	warm(t, typed, "k")
+	warm(t, s, "k")
+	warm(t, y, "k")
+	ctx := t.Context()
+	for name, tc := range map[string]struct {
+		allowed float64
+		get     func() error
+	}{
+		"typed":  {0, func() error { _, err := typed.Get(ctx, "k"); return err }},
+		"string": {0, func() error { _, err := s.Get(ctx, "k"); return err }},
+		"bytes":  {1, func() error { _, err := y.Get(ctx, "k"); return err }},
+	} {
+		n := testing.AllocsPerRun(1000, func() {
+			if err := tc.get(); err != nil {
+				t.Error(err)
+			}
+		})
+		if n > tc.allowed {
+			t.Errorf("%s: %v allocations an L1 hit, want at most %v", name, n, tc.allowed)
+		}
+	}
+}
+
+func BenchmarkL1Hit(b *testing.B) {
+	for _, keys := range []int{1000, 100_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			nodes := clienttest.Start(b, 1)
+			cl := open(b, nodes.Config())
+			nodes.Node(0).Down() // nothing but L1 is wanted, and it takes loaded values
+			c := newCache(b, cl, l1Config(loadRow))
+			names := make([]string, keys)
+			for i := range names {
+				names[i] = strconv.Itoa(i)
+			}
+			if _, err := c.GetMany(b.Context(), names); err != nil {
+				b.Fatal(err)
+			}
+			if n := c.Stats().L1Entries; n != keys {
+				b.Fatalf("%d of %d keys are in L1", n, keys)
+			}
+			ctx := b.Context()
+			b.ReportAllocs()
+			b.ResetTimer()
+			var next atomic.Uint64
+			b.RunParallel(func(pb *testing.PB) {
+				for i := int(next.Add(7919)); pb.Next(); i++ {
+					if _, err := c.Get(ctx, names[i%keys]); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkL1HitBytes(b *testing.B) {
+	cl := open(b, clienttest.Start(b, 1).Config())
+	c := newCache(b, cl, l1Config(loadBytes))
+	warm(b, c, "k")
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Get(ctx, "k"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkL2Hit(b *testing.B) {
+	for _, goroutines := range []int{1, 64} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			cl := open(b, realNodes(b, 1))
+			c := newCache(b, cl, client.CacheConfig[[]byte]{Name: "bench", TTL: time.Hour, L1: client.L1Off, Load: loadBytes})
+			if _, err := c.Get(b.Context(), "k"); err != nil {
+				b.Fatal(err)
+			}
+			ctx := b.Context()
+			b.ReportAllocs()
+			b.SetParallelism(max(1, goroutines/2)) // times GOMAXPROCS
+			b.ResetTimer()
+			if goroutines == 1 {
+				for range b.N {
+					if _, err := c.Get(ctx, "k"); err != nil {
+						b.Fatal(err)
+					}
+				}
+				return
+			}
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if _, err := c.Get(ctx, "k"); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkMiss is get, lease and fill around a loader that takes no time.
+func BenchmarkMiss(b *testing.B) {
+	cl := open(b, realNodes(b, 1))
+	c := newCache(b, cl, client.CacheConfig[[]byte]{Name: "bench", TTL: time.Hour, L1: client.L1Off, Load: loadBytes})
+	ctx := b.Context()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if _, err := c.Get(ctx, strconv.Itoa(i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkGetMany(b *testing.B) {
+	for _, nodes := range []int{1, 8} {
+		b.Run(fmt.Sprintf("keys=100/nodes=%d", nodes), func(b *testing.B) {
+			cl := open(b, realNodes(b, nodes))
+			c := newCache(b, cl, client.CacheConfig[[]byte]{Name: "bench", TTL: time.Hour, L1: client.L1Off, Load: loadBytes})
+			keys := make([]string, 100)
+			for i := range keys {
+				keys[i] = strconv.Itoa(i)
+			}
+			ctx := b.Context()
+			if _, err := c.GetMany(ctx, keys); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if m, err := c.GetMany(ctx, keys); err != nil || len(m) != len(keys) {
+					b.Fatal(len(m), err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkInvalidate(b *testing.B) {
+	cl := open(b, realNodes(b, 1))
+	c := newCache(b, cl, client.CacheConfig[[]byte]{Name: "bench", TTL: time.Hour, Load: loadBytes})
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := c.Invalidate(ctx, "k"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

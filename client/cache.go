@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-shelf/shelf/hotkey"
+	"github.com/go-shelf/shelf/localcache"
+	"github.com/go-shelf/shelf/stampede"
+)
+
+// pollMin and pollMax bound the pauses between two looks at a lease that another process holds.
+const (
+	pollMin = 5 * time.Millisecond
+	pollMax = 250 * time.Millisecond
+)
+
+// Cache is one kind of value in front of one source: products, sessions, prices. It is safe for concurrent use.
+type Cache[V any] struct {
+	client *Client
+	cfg    CacheConfig[V]
+	names  naming
+	clone  func(V) V // nil: values are shared
+
+	hot *hotkey.Detector
+	l1  *localcache.Cache[l1Entry[V]] // nil with L1Off
+
+	misses    stampede.Flight[outcome[V]] // one load a key
+	refreshes stampede.Flight[outcome[V]] // one refresh a key, behind the callers' backs
+	unfilled  stampede.Flight[outcome[V]] // loads that store nothing
+	forces    stampede.Flight[outcome[V]] // forced loads, each under a key of its own
+	sequence  atomic.Uint64               // the next of those keys
+	loop      *stampede.Loop
+	closed    atomic.Bool
+	counters  counters
+	draw      func() float64
+}
+
+// NewCache makes a cache on a client. A wrong configuration is a *ConfigError.
+func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cache[V]{
+		client: cl, cfg: cfg, clone: cfg.Clone, draw: rand.Float64,
+		names: newNaming(cl.cfg.Namespace, cfg.Name, cfg.Schema),
+	}
+	if clone, isBytes := any(bytes.Clone).(func(V) V); isBytes && c.clone == nil {
+		c.clone = clone
+	}
+	if err := errors.Join(c.makeL1(), c.makeLoop()); err != nil {
+		return nil, fmt.Errorf("shelf: cache %s: %w", cfg.Name, err)
+	}
+	if err := cl.register(cfg.Name, cfg.Schema, c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cache[V]) makeL1() (err error) {
+	if c.cfg.L1 == L1Off {
+		return nil
+	}
+	if c.hot, err = hotkey.New(hotkey.Config{Enter: c.cfg.HotRate}); err != nil {
+		return err
+	}
+	c.l1, err = localcache.New[l1Entry[V]](localcache.Config{MaxBytes: c.cfg.L1MaxBytes})
+	return err
+}
+
+func (c *Cache[V]) makeLoop() (err error) {
+	c.loop, err = stampede.NewLoop(stampede.LoopConfig{
+		Limiter: c.client.limiter, Guard: c.client.guard,
+		LoadTimeout: c.cfg.LoadTimeout, LeaseTTL: c.cfg.LeaseTTL, MaxWait: c.cfg.WaitTimeout,
+		PollMin: pollMin, PollMax: pollMax, Draw: c.draw,
+	})
+	return err
+}
+
+// close refuses new calls and waits for the loads under way.
+func (c *Cache[V]) close(ctx context.Context) error {
+	c.closed.Store(true)
+	return errors.Join(c.refreshes.Close(ctx), c.misses.Close(ctx), c.unfilled.Close(ctx), c.forces.Close(ctx))
+}
+
+// admit is the check that every call on one key begins with.
+func (c *Cache[V]) admit(ctx context.Context, key string) error {
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// own returns a key that no other work has, for c.forces.
+func (c *Cache[V]) own() string { return strconv.FormatUint(c.sequence.Add(1), 36) }
+
+// copied is v as a caller may have it: a copy of its own where values are copied.
+func (c *Cache[V]) copied(v V) V {
+	if c.clone == nil {
+		return v
+	}
+	return c.clone(v)
+}
+
+// l1Entry is what the in-process cache holds of an entry.
+type l1Entry[V any] struct {
+	value    V
+	version  uint64
+	born     time.Time // when the entry's age was zero, on this process's monotonic clock
+	owner    int       // the node it came from
+	negative bool
+}
+
+// ticket is a place in L1 that was asked for before the value was read (see localcache.Ticket). The zero ticket is for a key that is
+// not kept in L1.
+type ticket[V any] struct {
+	c      *Cache[V]
+	ticket localcache.Ticket
+}
+
+// wantL1 counts a read and takes a ticket where the key belongs in L1.
+func (c *Cache[V]) wantL1(key string, hot bool) ticket[V] {
+	if c.l1 == nil || (c.cfg.L1 == L1Hot && !hot) {
+		return ticket[V]{}
+	}
+	return ticket[V]{c, c.l1.Begin(key)}
+}
+
+// commit puts an entry into L1 if the ticket is still good. It lives for L1TTL or for what is left of the entry, whichever is
+// shorter, counted from before the read was sent.
+func (t ticket[V]) commit(e *entry[V], owner int, asked, now time.Time) {
+	if t.c == nil {
+		return
+	}
+	age := e.ageAt(asked)
+	left := min(t.c.cfg.L1TTL, e.hard-age)
+	kept := l1Entry[V]{value: t.c.copied(e.value), version: e.version, born: asked.Add(-age), owner: owner, negative: e.negative}
+	t.c.l1.Commit(t.ticket, kept, int64(e.size), asked.Add(left), now)
+}
+
+// cancel gives the ticket back; it does nothing after a commit.
+func (t ticket[V]) cancel() {
+	if t.c != nil {
+		t.c.l1.Cancel(t.ticket)
+	}
+}

@@ -1,0 +1,250 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/invalidation"
+	"github.com/go-shelf/shelf/ring"
+	"github.com/go-shelf/shelf/stampede"
+)
+
+// Client is a process's connection to the nodes. It is safe for concurrent use; a process needs one. Caches are made from it with
+// NewCache.
+type Client struct {
+	cfg     Config
+	ring    *ring.Ring
+	nodes   []*redisnode.Node // in the order of ring.Nodes
+	ids     []string          // of the nodes, in the same order
+	limiter *stampede.Limiter // before every loader of every cache
+	guard   *stampede.Guard   // runs every loader
+
+	loops     sync.WaitGroup // one health loop a node
+	stopLoops context.CancelFunc
+
+	mu     sync.Mutex
+	caches map[string]cacheCloser // by name and schema
+	writes gate
+}
+
+// cacheCloser is what Close needs of a Cache, whatever its type of value.
+type cacheCloser interface {
+	close(ctx context.Context) error
+}
+
+// New makes a Client. A wrong configuration is a *ConfigError. Nodes that do not answer are not an error: a service must start while
+// a node is down, and does without it. A node in Redis Cluster mode is refused with ErrClusterMode. New asks all nodes at the same
+// time and waits for them no longer than a few operation timeouts, or until ctx ends.
+func New(ctx context.Context, cfg Config) (*Client, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	r, err := ring.New(ring.Config{Nodes: cfg.Nodes, Points: cfg.RingPoints})
+	if err != nil {
+		return nil, fmt.Errorf("shelf: Config.Nodes: %w", err)
+	}
+	limiter, err := stampede.NewLimiter(stampede.LimiterConfig{
+		Max: cfg.MaxLoads, Queue: cfg.LoadQueue, QueueTimeout: cfg.LoadQueueTimeout,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("shelf: %w", err)
+	}
+	c := &Client{
+		cfg: cfg, ring: r, limiter: limiter, guard: new(stampede.Guard),
+		caches: make(map[string]cacheCloser),
+	}
+	if err := c.openNodes(); err != nil {
+		return nil, errors.Join(err, c.closeNodes())
+	}
+	if err := c.probe(ctx); err != nil {
+		return nil, errors.Join(err, c.closeNodes())
+	}
+	c.startLoops()
+	return c, nil
+}
+
+func (c *Client) openNodes() error {
+	var scripts []redisnode.Script
+	for _, s := range invalidation.Scripts() {
+		scripts = append(scripts, redisnode.Script(s))
+	}
+	for _, n := range c.ring.Nodes() {
+		var hook func(*redis.Options)
+		if c.cfg.Redis != nil {
+			hook = func(o *redis.Options) { c.cfg.Redis(n, o) }
+		}
+		node, err := redisnode.New(redisnode.Config{
+			ID: n.ID, Addr: n.Addr, Timeout: c.cfg.OperationTimeout, PoolSize: c.cfg.PoolSize,
+			Options: hook, Scripts: scripts, OnRun: func(prev, now redisnode.Info) { c.logRun(n, prev, now) },
+			OnHealth: func(err error) { c.logHealth(n, err) },
+		})
+		if err != nil {
+			return fmt.Errorf("shelf: node %s: %w", n.ID, err)
+		}
+		c.nodes, c.ids = append(c.nodes, node), append(c.ids, n.ID)
+	}
+	return nil
+}
+
+// logRun tells of a server process that was met for the first time, or that took another one's place.
+func (c *Client) logRun(n ring.Node, prev, now redisnode.Info) {
+	if now.RunID == "" {
+		return // an embedded node has no runs
+	}
+	c.cfg.Logger.Info("shelf: node has a new server process", "node", n.ID, "addr", n.Addr,
+		"version", now.Version, "run", now.RunID, "previous_run", prev.RunID)
+}
+
+// logHealth tells of a node whose health checks have begun to fail, or succeed again.
+func (c *Client) logHealth(n ring.Node, err error) {
+	if err != nil {
+		c.cfg.Logger.Warn("shelf: node is in trouble", "node", n.ID, "addr", n.Addr, "error", err)
+		return
+	}
+	c.cfg.Logger.Info("shelf: node is well again", "node", n.ID, "addr", n.Addr)
+}
+
+// nodeID is the id of the i-th node.
+func (c *Client) nodeID(i int) string { return c.ids[i] }
+
+// probe meets every node once. Only what no restart of the node would cure is an error.
+func (c *Client) probe(ctx context.Context) error {
+	errs := make([]error, len(c.nodes))
+	var wg sync.WaitGroup
+	for i, n := range c.nodes {
+		wg.Go(func() {
+			if _, err := n.Probe(ctx); errors.Is(err, ErrClusterMode) {
+				errs[i] = fmt.Errorf("shelf: Config.Nodes: %w", err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("shelf: New: %w", err)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Client) startLoops() {
+	ctx, stop := context.WithCancel(context.Background())
+	c.stopLoops = stop
+	for i, n := range c.nodes {
+		c.loops.Go(func() {
+			if err := n.Run(ctx); err != nil && ctx.Err() == nil {
+				c.cfg.Logger.Error("shelf: health checks ended", "node", c.nodeID(i), "error", err)
+			}
+		})
+	}
+}
+
+// Node returns the driver's client of the node that owns a key, for whatever Shelf does not do. The key is hashed as it is given, with no
+// prefix added: use the same string in the command. Values written this way must not use names that a cache of this client uses.
+func (c *Client) Node(key string) *redis.Client {
+	return c.nodes[c.ring.OwnerIndex(key)].Client()
+}
+
+// NodeID returns the id of the node that owns a key; the key as for Node.
+func (c *Client) NodeID(key string) string { return c.ring.Owner(key).ID }
+
+// Close ends the client. It refuses new calls with ErrClosed, waits for writes, loads and refreshes that are under way, and closes the
+// connections. When ctx ends first it closes the connections all the same and returns an error that says what was left; loaders that
+// ignore their context may then still run. It may be called more than once.
+func (c *Client) Close(ctx context.Context) error {
+	errs := []error{c.writes.close(ctx)}
+	c.mu.Lock()
+	caches := c.caches
+	c.caches = nil
+	c.mu.Unlock()
+	for _, cache := range caches {
+		errs = append(errs, cache.close(ctx))
+	}
+	errs = append(errs, c.guard.Close(ctx))
+	c.stopLoops()
+	c.loops.Wait()
+	return errors.Join(append(errs, c.closeNodes())...)
+}
+
+func (c *Client) closeNodes() error {
+	errs := make([]error, 0, len(c.nodes))
+	for _, n := range c.nodes {
+		errs = append(errs, n.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// register makes a cache known to Close, and refuses a second one of the same name and schema: their entries would be each
+// other's, but not their in-process copies.
+func (c *Client) register(name string, schema int, cache cacheCloser) error {
+	id := fmt.Sprintf("%s:v%d", name, schema)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.caches == nil {
+		return ErrClosed
+	}
+	if _, twice := c.caches[id]; twice {
+		return &ConfigError{"CacheConfig.Name", fmt.Sprintf("%q (schema %d)", name, schema), "exists already in this client"}
+	}
+	c.caches[id] = cache
+	return nil
+}
+
+// gate counts the calls that are inside and closes once the last has left.
+type gate struct {
+	mu     sync.Mutex
+	inside int
+	closed bool
+	idle   chan struct{} // closed when closed && inside == 0; made by the first close
+}
+
+func (g *gate) enter() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return ErrClosed
+	}
+	g.inside++
+	return nil
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside--
+	if g.closed && g.inside == 0 {
+		close(g.idle)
+	}
+}
+
+// close refuses new calls and waits for those inside, or until ctx ends.
+func (g *gate) close(ctx context.Context) error {
+	g.mu.Lock()
+	if !g.closed {
+		g.closed = true
+		g.idle = make(chan struct{})
+		if g.inside == 0 {
+			close(g.idle)
+		}
+	}
+	idle := g.idle
+	g.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.inside == 0 {
+			return nil
+		}
+		return fmt.Errorf("shelf: Close: %d writes still under way: %w", g.inside, ctx.Err())
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package clienttest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// Node is one embedded node and its fault switches. A switch acts at once, also on connections that are open.
+type Node struct {
+	id     string
+	server *miniredis.Miniredis
+
+	mu    sync.Mutex // guards what follows
+	down  bool
+	hung  bool
+	delay time.Duration
+	conns map[*conn]struct{}
+	pumps sync.WaitGroup // one goroutine a connection, see conn
+}
+
+func newNode(id string) *Node {
+	n := &Node{id: id, server: miniredis.NewMiniRedis(), conns: make(map[*conn]struct{})}
+	n.server.ClockTTL(true)
+	return n
+}
+
+// ID is the node's id in the configuration.
+func (n *Node) ID() string { return n.id }
+
+// Down makes the node refuse connections and cuts those that are open, as a process that was killed. What it stores it keeps: call Flush for a
+// node that comes back empty.
+func (n *Node) Down() {
+	n.mu.Lock()
+	n.down = true
+	conns := n.conns
+	n.conns = make(map[*conn]struct{})
+	n.mu.Unlock()
+	for c := range conns {
+		_ = c.Close() // a pipe: closing cannot fail
+	}
+}
+
+// Up ends Down, Hang, Slow and Fail.
+func (n *Node) Up() {
+	n.mu.Lock()
+	n.down, n.hung, n.delay = false, false, 0
+	n.mu.Unlock()
+	n.server.SetError("")
+}
+
+// Hang makes the node take requests and never answer, as a process that was stopped or a network that swallows packets. Requests that it took
+// while hanging are lost.
+func (n *Node) Hang() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hung = true
+}
+
+// Slow delays every request by d before the node sees it; 0 ends that.
+func (n *Node) Slow(d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.delay = max(d, 0)
+}
+
+// Fail makes the node answer every command with an error, for example "LOADING Redis is loading the dataset in memory" or
+// "OOM command not allowed when used memory > 'maxmemory'."; "" ends that.
+func (n *Node) Fail(message string) { n.server.SetError(message) }
+
+// Flush removes everything that the node stores, as a restart without persistence or a FLUSHALL does.
+func (n *Node) Flush() { n.server.FlushAll() }
+
+// Keys lists the physical keys that the node stores now, sorted: entries and their companions.
+func (n *Node) Keys() []string { return n.server.Keys() }
+
+// Get returns the bytes stored under a physical key.
+func (n *Node) Get(key string) (value []byte, ok bool) {
+	v, err := n.server.Get(key)
+	return []byte(v), err == nil
+}
+
+// Set stores bytes under a physical key with no expiry: to plant what some other program may have left there.
+func (n *Node) Set(key string, value []byte) error {
+	if err := n.server.Set(key, string(value)); err != nil {
+		return fmt.Errorf("clienttest: set %q on %s: %w", key, n.id, err)
+	}
+	return nil
+}
+
+// Delete removes a physical key, as an eviction does.
+func (n *Node) Delete(key string) { n.server.Del(key) }
+
+// TTL is what is left of a physical key's life; 0 when it has no expiry or is not there.
+func (n *Node) TTL(key string) time.Duration { return n.server.TTL(key) }
+
+// FastForward lets d pass for the expiry of the node's keys alone. In a synctest bubble time.Sleep does that, for everything.
+func (n *Node) FastForward(d time.Duration) { n.server.FastForward(d) }
+
+// dial is the Dialer that the configuration hands to the driver.
+func (n *Node) dial(context.Context, string, string) (net.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.down {
+		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: syscall.ECONNREFUSED}
+	}
+	pipe, err := n.server.Dial()
+	if err != nil {
+		return nil, fmt.Errorf("clienttest: dial %s: %w", n.id, err)
+	}
+	c := &conn{Conn: pipe, node: n, requests: make(chan []byte, 64), closed: make(chan struct{})}
+	n.conns[c] = struct{}{}
+	n.pumps.Go(c.pump)
+	return c, nil
+}
+
+// state reads the switches that a request meets.
+func (n *Node) state() (hung bool, delay time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.hung, n.delay
+}
+
+func (n *Node) close() {
+	n.Down()
+	n.pumps.Wait()
+	n.server.Close()
+}
+
+// conn is a client's connection. Requests pass through a goroutine of its own, so that a delayed or swallowed one does not block the
+// writer: the client's timeout then runs on the reply, as it does on a network.
+type conn struct {
+	net.Conn
+	node     *Node
+	requests chan []byte
+	once     sync.Once
+	closed   chan struct{}
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	select {
+	case <-c.closed:
+		return 0, net.ErrClosed
+	case c.requests <- append([]byte(nil), b...):
+		return len(b), nil
+	}
+}
+
+// pump carries requests to the server until the connection is closed.
+func (c *conn) pump() {
+	for {
+		select {
+		case <-c.closed:
+			return
+		case b := <-c.requests:
+			hung, delay := c.node.state()
+			if hung {
+				continue
+			}
+			if delay > 0 && !c.sleep(delay) {
+				return
+			}
+			if _, err := c.Conn.Write(b); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (c *conn) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.closed:
+		return false
+	}
+}
+
+// SetDeadline sets the deadline of reads only: a write never waits long here, and the pump's writes are not the client's.
+func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+
+// SetWriteDeadline does nothing, see SetDeadline.
+func (c *conn) SetWriteDeadline(time.Time) error { return nil }
+
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		close(c.closed)
+		c.node.mu.Lock()
+		delete(c.node.conns, c)
+		c.node.mu.Unlock()
+	})
+	return c.Conn.Close()
+}

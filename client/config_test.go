@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-shelf/shelf/client"
+	"github.com/go-shelf/shelf/client/clienttest"
+	"github.com/go-shelf/shelf/ring"
+)
+
+// TestConfigRefused: every wrong client configuration is an error that names the field, the value and the rule, before anything starts.
+func TestConfigRefused(t *testing.T) {
+	node := func(n ring.Node) []ring.Node { return []ring.Node{{ID: "a", Addr: "127.0.0.1:1"}, n} }
+	for _, tc := range []struct {
+		name string
+		cfg  client.Config
+		want []string // parts of the message: field, value, rule
+	}{
+		{"no nodes", client.Config{}, []string{"Config.Nodes", "at least one"}},
+		{"duplicate id", client.Config{Nodes: node(ring.Node{ID: "a", Addr: "127.0.0.1:2"})}, []string{"Nodes[1].ID", `"a"`}},
+		{"empty id", client.Config{Nodes: node(ring.Node{Addr: "127.0.0.1:2"})}, []string{"Nodes[1].ID"}},
+		{"empty address", client.Config{Nodes: node(ring.Node{ID: "b"})}, []string{"Nodes[1].Addr", "must be given"}},
+		{"one server twice", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:1"})}, []string{"Nodes[1].Addr", "127.0.0.1:1", "Nodes[0]"}},
+		{"negative weight", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2", Weight: -1})}, []string{"Nodes[1].Weight", "-1"}},
+		{"weight NaN", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2", Weight: math.NaN()})}, []string{"Nodes[1].Weight", "NaN"}},
+		{"namespace", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), Namespace: "a/b"}, []string{"Config.Namespace", "a/b"}},
+		{"negative timeout", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), OperationTimeout: -1}, []string{"Config.OperationTimeout", "-1ns"}},
+		{"overflowing timeout", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), OperationTimeout: math.MaxInt64}, []string{"Config.OperationTimeout"}},
+		{"negative pool", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), PoolSize: -1}, []string{"Config.PoolSize", "-1"}},
+		{"negative loads", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), MaxLoads: -1}, []string{"Config.MaxLoads", "-1"}},
+		{"negative queue", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), LoadQueue: -1}, []string{"Config.LoadQueue", "-1"}},
+		{"negative queue time", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), LoadQueueTimeout: -1}, []string{"Config.LoadQueueTimeout", "-1ns"}},
+		{"negative points", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), RingPoints: -1}, []string{"Config.RingPoints", "-1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cl, err := client.New(t.Context(), tc.cfg)
+			if err == nil {
+				_ = cl.Close(t.Context())
+				t.Fatal("accepted")
+			}
+			mentions(t, err, tc.want)
+		})
+	}
+}
+
+func mentions(t *testing.T, err error, parts []string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not mention %q", err, part)
+		}
+	}
+}
+
+// TestCacheConfigRefused is the same for caches.
+func TestCacheConfigRefused(t *testing.T) {
+	cl := open(t, clienttest.Start(t, 1).Config())
+	for _, tc := range []struct {
+		name string
+		edit func(*client.CacheConfig[string])
+		want []string
+	}{
+		{"no name", func(c *client.CacheConfig[string]) { c.Name = "" }, []string{"CacheConfig.Name", "must be given"}},
+		{"name with a colon", func(c *client.CacheConfig[string]) { c.Name = "a:b" }, []string{"CacheConfig.Name", "a:b"}},
+		{"negative schema", func(c *client.CacheConfig[string]) { c.Schema = -1 }, []string{"CacheConfig.Schema", "-1"}},
+		{"no TTL", func(c *client.CacheConfig[string]) { c.TTL = 0 }, []string{"CacheConfig.TTL", "must be given"}},
+		{"negative TTL", func(c *client.CacheConfig[string]) { c.TTL = -time.Second }, []string{"CacheConfig.TTL", "-1s"}},
+		{"overflowing TTL", func(c *client.CacheConfig[string]) { c.TTL = math.MaxInt64 }, []string{"CacheConfig.TTL"}},
+		{"negative soft TTL", func(c *client.CacheConfig[string]) { c.SoftTTL = -1 }, []string{"CacheConfig.SoftTTL", "-1ns"}},
+		{"soft above hard", func(c *client.CacheConfig[string]) { c.SoftTTL = 2 * time.Minute }, []string{"CacheConfig.SoftTTL", "2m0s", "TTL (1m0s)"}},
+		{"negative jitter", func(c *client.CacheConfig[string]) { c.Jitter = -0.1 }, []string{"CacheConfig.Jitter", "-0.1"}},
+		{"jitter above 100 %", func(c *client.CacheConfig[string]) { c.Jitter = 1.01 }, []string{"CacheConfig.Jitter", "1.01", "100 %"}},
+		{"jitter NaN", func(c *client.CacheConfig[string]) { c.Jitter = math.NaN() }, []string{"CacheConfig.Jitter", "NaN"}},
+		{"jitter and none", func(c *client.CacheConfig[string]) { c.Jitter, c.NoJitter = 0.1, true }, []string{"CacheConfig.Jitter", "NoJitter"}},
+		{"negative beta", func(c *client.CacheConfig[string]) { c.Beta = -1 }, []string{"CacheConfig.Beta", "-1"}},
+		{"infinite beta", func(c *client.CacheConfig[string]) { c.Beta = math.Inf(1) }, []string{"CacheConfig.Beta", "Inf"}},
+		{"negative negative TTL", func(c *client.CacheConfig[string]) { c.NegativeTTL = -1 }, []string{"CacheConfig.NegativeTTL", "-1ns"}},
+		{"no loader", func(c *client.CacheConfig[string]) { c.Load = nil }, []string{"CacheConfig.Load", "nil", "must be given"}},
+		{"loader of a truth", func(c *client.CacheConfig[string]) { c.Truth = true }, []string{"CacheConfig.Load", "Truth"}},
+		{"negative load timeout", func(c *client.CacheConfig[string]) { c.LoadTimeout = -1 }, []string{"CacheConfig.LoadTimeout", "-1ns"}},
+		{"lease too short", func(c *client.CacheConfig[string]) { c.LoadTimeout, c.LeaseTTL = 3*time.Second, 3500*time.Millisecond },
+			[]string{"CacheConfig.LeaseTTL", "3.5s", "1s longer than LoadTimeout (3s)"}},
+		{"negative wait", func(c *client.CacheConfig[string]) { c.WaitTimeout = -1 }, []string{"CacheConfig.WaitTimeout", "-1ns"}},
+		{"negative value size", func(c *client.CacheConfig[string]) { c.MaxValueBytes = -1 }, []string{"CacheConfig.MaxValueBytes", "-1"}},
+		{"negative batch", func(c *client.CacheConfig[string]) { c.MaxLoadKeys = -1 }, []string{"CacheConfig.MaxLoadKeys", "-1"}},
+		{"unknown codec", func(c *client.CacheConfig[string]) { c.Codec = upper{id: 7} }, []string{"CacheConfig.Codec", "id 7", "unknown codec"}},
+		{"unknown L1 mode", func(c *client.CacheConfig[string]) { c.L1 = 9 }, []string{"CacheConfig.L1", "9"}},
+		{"negative L1 TTL", func(c *client.CacheConfig[string]) { c.L1TTL = -1 }, []string{"CacheConfig.L1TTL", "-1ns"}},
+		{"negative L1 bytes", func(c *client.CacheConfig[string]) { c.L1MaxBytes = -1 }, []string{"CacheConfig.L1MaxBytes", "-1"}},
+		{"negative hot rate", func(c *client.CacheConfig[string]) { c.HotRate = -1 }, []string{"CacheConfig.HotRate", "-1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: echo}
+			tc.edit(&cfg)
+			_, err := client.NewCache(cl, cfg)
+			var ce *client.ConfigError
+			if !errors.As(err, &ce) {
+				t.Fatalf("got %v, want a *ConfigError", err)
+			}
+			mentions(t, err, tc.want)
+		})
+	}
+}
+
+// TestCacheNamesAreUnique: two caches of one name and schema would be each other's entries, but not each other's L1.
+func TestCacheNamesAreUnique(t *testing.T) {
+	cl := open(t, clienttest.Start(t, 1).Config())
+	cfg := client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: echo}
+	newCache(t, cl, cfg)
+	if _, err := client.NewCache(cl, cfg); err == nil || !strings.Contains(err.Error(), "exists already") {
+		t.Errorf("a second cache of the same name: %v", err)
+	}
+	cfg.Schema = 2
+	newCache(t, cl, cfg)
+}
+
+// TestNewStartsWithoutNodes: a service must start while its cache is down.
+func TestNewStartsWithoutNodes(t *testing.T) {
+	nodes := clienttest.Start(t, 2)
+	nodes.Node(0).Down()
+	nodes.Node(1).Hang()
+	cl := open(t, nodes.Config())
+	c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: echo})
+	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
+		if v, err := c.Get(t.Context(), key); err != nil || v != "value of "+key {
+			t.Errorf("Get(%q) = %q, %v", key, v, err)
+		}
+	}
+	for _, n := range cl.Stats().Nodes {
+		if n.LastError == nil {
+			t.Errorf("node %s has no LastError", n.ID)
+		}
+	}
+}
+
+// upper is a codec from outside.
+type upper struct{ id uint8 }
+
+func (u upper) ID() uint8 { return u.id }
+func (u upper) Append(dst []byte, v string) ([]byte, error) {
+	return append(dst, strings.ToUpper(v)...), nil
+}
+func (u upper) Decode(b []byte) (string, error) { return string(b), nil }
+
+// echo is a loader whose value tells its key.
+func echo(_ context.Context, key string) (string, error) { return "value of " + key, nil }
+
+// open makes a client that ends with the test.
+func open(t testing.TB, cfg client.Config) *client.Client {
+	t.Helper()
+	cl, err := client.New(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := cl.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return cl
+}
+
+func newCache[V any](t testing.TB, cl *client.Client, cfg client.CacheConfig[V]) *client.Cache[V] {
+	t.Helper()
+	c, err := client.NewCache(cl, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+// Package client puts a distributed cache in front of a service's database. It runs in the service's process and talks to plain Redis (or
+// Valkey) nodes; nothing is installed on them.
+//
+// A [Client] knows the nodes; [NewCache] makes a [Cache] for one kind of value, with the function that loads it:
+//
+//	cl, err := client.New(ctx, client.Config{Nodes: []ring.Node{{ID: "cache-a", Addr: "10.0.0.1:6379"}}})
+//	products, err := client.NewCache(cl, client.CacheConfig[Product]{
+//		Name: "product", TTL: 10 * time.Minute,
+//		Load: func(ctx context.Context, id string) (Product, error) { return db.Product(ctx, id) },
+//	})
+//	p, err := products.Get(ctx, "4411")
+//	err = products.Write(ctx, "4411", func(ctx context.Context) error { return db.SetPrice(ctx, "4411", 999) })
+//
+// # What happens on Get
+//
+// Each stop only goes forward; what each costs is in the README.
+//
+//  1. The read is counted: a key that this process reads often enough is hot.
+//  2. L1, this process's own copies of hot keys, at most L1TTL old.
+//  3. The ring says which node owns the key.
+//  4. The owner is asked: one round trip. A fresh entry is the answer. One past its soft TTL is the answer too, and one reader of the whole
+//     fleet refreshes it behind everybody's back. "There is no such row" is an entry like any other.
+//  5. A miss. One caller of this process goes on, the others wait for its result. It takes a place among the loads that may run at once, then the
+//     key's lease on the owner. If another process holds the lease, it waits for that one's value.
+//  6. The loader reads the source, and the value is stored, unless the lease is gone: then an invalidation has come by, the value may be
+//     old, and it is only returned.
+//
+// A node that does not answer is a miss for its keys, at whatever stop: the loader is asked, under the cap of Config.MaxLoads, one load a
+// key and process, and nothing is stored. Ownership does not change because a node is down.
+//
+// # What it promises
+//
+//   - Once [Cache.Invalidate] (or Write) has returned nil, no reader gets the old value from a node, and no load that began before it can put it
+//     back. Reads of the same process see the new value; another process's L1 follows within its L1TTL.
+//   - No entry is served longer than its TTL after the load that made it began, by the node's clock.
+//   - One load a key and miss in the whole fleet while the owner answers; at most one a process while it does not; never more at once than MaxLoads
+//     in one process.
+//   - A failing node is never a reader's error, an ended context of one caller never another's, a panic of a loader never the process's.
+//
+// It does not promise linearizable reads across processes. For a balance that must be exact, read the database.
+//
+// # Which write
+//
+//   - [Cache.Write] is the normal one: the database write, then the invalidation, whatever happened. The next reader loads.
+//   - [Cache.InvalidateVersion] where loaders read a database replica that may lag: after the write, with the row version that it made. For ten
+//     seconds nothing older can be stored. Not for a DELETE: the absence has no version, so it could not be remembered for as long. And versions of a
+//     key must never start anew, not even when its row is deleted and made again.
+//   - [Cache.WriteThrough] where the next read must not have to load.
+//   - [Cache.Set] only where there is no database: the cache is the truth.
+//
+// # Values
+//
+// []byte values are copied: each caller has its own. Values of other types are shared, between callers and with L1, and must not be modified; give
+// a Clone function where they are.
+//
+// All types are safe for concurrent use unless they say otherwise.
+package client

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"time"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/stampede"
+)
+
+// entry is a value with its header, decoded.
+type entry[V any] struct {
+	header
+	value V
+	born  time.Time // when its age was zero, on this process's clock
+	size  int       // bytes on the wire
+	wire  []byte    // what to store; nil for an entry that was read, or that cannot be stored
+}
+
+func (e *entry[V]) ageAt(now time.Time) time.Duration { return max(0, now.Sub(e.born)) }
+
+// freshness is what a reader may do with the bytes that it found.
+type freshness int
+
+const (
+	absent   freshness = iota // nothing there
+	fresh                     // serve
+	softened                  // serve, and see that it is refreshed
+	unusable                  // bytes are there but must not be served: foreign, undecodable, past their time
+)
+
+// judge decodes the bytes of an entry and says what they are good for. A nil slice is a missing key.
+func (c *Cache[V]) judge(data []byte, n *redisnode.Node) (entry[V], freshness) {
+	if data == nil {
+		return entry[V]{}, absent
+	}
+	now := time.Now()
+	h, payload, ok := parseEnvelope(data)
+	if !ok || (h.codec != c.cfg.Codec.ID() && !h.negative) {
+		c.counters.foreign.Add(1)
+		return entry[V]{}, unusable
+	}
+	age, ok := h.age(n.Now(now))
+	if !ok || age >= h.hard {
+		c.counters.expired.Add(1)
+		return entry[V]{}, unusable
+	}
+	e := entry[V]{header: h, born: now.Add(-age), size: len(data)}
+	if !h.negative {
+		v, err := c.cfg.Codec.Decode(payload)
+		if err != nil {
+			c.counters.foreign.Add(1)
+			return entry[V]{}, unusable
+		}
+		e.value = v
+	}
+	if age >= h.soft || c.early(&h, age) {
+		return e, softened
+	}
+	return e, fresh
+}
+
+// early is the election of one reader, ahead of soft expiry, the likelier the nearer expiry is and the longer a load takes.
+func (c *Cache[V]) early(h *header, age time.Duration) bool {
+	return !c.cfg.NoEarlyRefresh && stampede.Early(age, h.soft, h.cost, c.cfg.Beta, c.draw())
+}
+
+// seal makes the entry of a value that was loaded, or of its absence, ready to be stored. began is when the load began: ages count
+// from there, since the value may be as old as that. ttl 0 is the cache's own. A value that cannot be stored has no wire form.
+func (c *Cache[V]) seal(v V, negative bool, n *redisnode.Node, began time.Time, cost, ttl time.Duration) entry[V] {
+	e := entry[V]{value: v, born: began}
+	e.header = header{codec: c.cfg.Codec.ID(), negative: negative, created: n.Now(began), cost: cost}
+	e.soft, e.hard = c.lifetimes(negative, ttl)
+	if !negative && c.cfg.Version != nil {
+		e.version = c.cfg.Version(v)
+	}
+	if negative && c.cfg.NoNegative {
+		return e
+	}
+	var payload []byte
+	if !negative {
+		var err error
+		if payload, err = c.cfg.Codec.Append(nil, v); err != nil {
+			c.counters.unencodable.Add(1)
+			return e
+		}
+	}
+	if len(payload) > c.cfg.MaxValueBytes {
+		c.counters.oversized.Add(1)
+		return e
+	}
+	e.wire = appendEnvelope(make([]byte, 0, headerBytes+len(payload)), e.header, payload)
+	e.size = len(e.wire)
+	return e
+}
+
+// lifetimes draws the soft and the hard TTL of one entry. Jitter shortens both by the same draw, so that soft stays before hard.
+func (c *Cache[V]) lifetimes(negative bool, ttl time.Duration) (soft, hard time.Duration) {
+	soft, hard = c.cfg.SoftTTL, c.cfg.TTL
+	switch {
+	case negative:
+		soft, hard = c.cfg.NegativeTTL, c.cfg.NegativeTTL
+	case ttl > 0:
+		soft, hard = max(time.Millisecond, time.Duration(float64(ttl)*c.softShare())), ttl
+	}
+	if c.cfg.NoJitter {
+		return soft, hard
+	}
+	draw := c.draw()
+	return stampede.Jitter(soft, c.cfg.Jitter, draw), stampede.Jitter(hard, c.cfg.Jitter, draw)
+}
+
+// softShare is SoftTTL as a share of TTL; a value with a TTL of its own softens at the same share of it.
+func (c *Cache[V]) softShare() float64 { return float64(c.cfg.SoftTTL) / float64(c.cfg.TTL) }

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"encoding/binary"
+	"math"
+	"time"
+)
+
+// An entry on a node is an envelope: a binary header, then the payload. All numbers are big-endian.
+//
+//	offset  bytes  field
+//	0       2      magic: F5 53
+//	2       1      format: 1
+//	3       1      codec id: 1 JSON, 2 bytes, 3 string, 128 to 255 the user's
+//	4       2      flags. Bit 0: negative (the source has no such row; no payload). Bits 1 to 7: must be understood (a reader that
+//	               meets one it does not know takes the entry for a miss). Bits 8 to 15: may be ignored
+//	6       2      header length in bytes, extensions included: where the payload starts; at least 56
+//	8       8      row version, 0 for none. The scripts read it here, so it never moves
+//	16      8      fill epoch: the epoch of the cluster map that the writer used; 0 while the configuration is static
+//	24      8      created at: milliseconds since 1970 on the *node's* clock, when the load began
+//	32      8      soft TTL in milliseconds, counted from created at: from then on the entry is refreshed
+//	40      8      hard TTL in milliseconds, counted from created at: from then on it is not served
+//	48      4      load cost in microseconds (at most 4294967295, some 71 minutes)
+//	52      4      payload length in bytes
+//	56      ...    extensions up to the header length, each: 1 byte kind, 2 bytes length, that many bytes. Kinds that a reader does
+//	               not know are skipped
+//	        ...    payload
+//
+// A reader accepts its own format and the one before; format 1 is the first. What does not parse (another magic or format, a wrong
+// length, an unknown must-understand flag, another codec) is foreign: a miss, and counted.
+const (
+	magic0, magic1   = 0xF5, 0x53
+	formatNow        = 1
+	formatOldest     = 1 // from format 3 on: formatNow - 1
+	headerBytes      = 56
+	flagNegative     = 1 << 0
+	flagsKnown       = flagNegative
+	flagsMust        = 0x00FF
+	maxCost          = math.MaxUint32 * time.Microsecond
+	entryFutureSlack = 5 * time.Second // an age below zero by more than this is not a clock's jitter: a miss
+)
+
+// header is the decoded form of an envelope's header.
+type header struct {
+	codec    uint8
+	negative bool
+	version  uint64
+	epoch    uint64
+	created  time.Time // on the node's clock
+	soft     time.Duration
+	hard     time.Duration
+	cost     time.Duration
+}
+
+// appendEnvelope appends header and payload to dst.
+func appendEnvelope(dst []byte, h header, payload []byte) []byte {
+	var b [headerBytes]byte
+	b[0], b[1], b[2], b[3] = magic0, magic1, formatNow, h.codec
+	var flags uint16
+	if h.negative {
+		flags |= flagNegative
+	}
+	binary.BigEndian.PutUint16(b[4:], flags)
+	binary.BigEndian.PutUint16(b[6:], headerBytes)
+	binary.BigEndian.PutUint64(b[8:], h.version)
+	binary.BigEndian.PutUint64(b[16:], h.epoch)
+	binary.BigEndian.PutUint64(b[24:], uint64(h.created.UnixMilli()))
+	binary.BigEndian.PutUint64(b[32:], uint64(h.soft.Milliseconds()))
+	binary.BigEndian.PutUint64(b[40:], uint64(h.hard.Milliseconds()))
+	binary.BigEndian.PutUint32(b[48:], uint32(min(max(h.cost, 0), maxCost).Microseconds()))
+	binary.BigEndian.PutUint32(b[52:], uint32(len(payload)))
+	return append(append(dst, b[:]...), payload...)
+}
+
+// parseEnvelope reads an envelope. The payload is a part of data. ok is false for foreign bytes.
+func parseEnvelope(data []byte) (h header, payload []byte, ok bool) {
+	if len(data) < headerBytes || data[0] != magic0 || data[1] != magic1 || data[2] < formatOldest || data[2] > formatNow {
+		return header{}, nil, false
+	}
+	flags := binary.BigEndian.Uint16(data[4:])
+	start := int(binary.BigEndian.Uint16(data[6:]))
+	length := int(binary.BigEndian.Uint32(data[52:]))
+	if flags&flagsMust&^flagsKnown != 0 || start < headerBytes || start > len(data) || len(data)-start != length {
+		return header{}, nil, false
+	}
+	if !extensionsParse(data[headerBytes:start]) {
+		return header{}, nil, false
+	}
+	soft, okSoft := millis(binary.BigEndian.Uint64(data[32:]))
+	hard, okHard := millis(binary.BigEndian.Uint64(data[40:]))
+	if !okSoft || !okHard {
+		return header{}, nil, false
+	}
+	return header{
+		codec:    data[3],
+		negative: flags&flagNegative != 0,
+		version:  binary.BigEndian.Uint64(data[8:]),
+		epoch:    binary.BigEndian.Uint64(data[16:]),
+		created:  time.UnixMilli(int64(binary.BigEndian.Uint64(data[24:]))),
+		soft:     soft,
+		hard:     hard,
+		cost:     time.Duration(binary.BigEndian.Uint32(data[48:])) * time.Microsecond,
+	}, data[start:], true
+}
+
+// extensionsParse walks the extensions: none is known yet, all are skipped, but their lengths must add up.
+func extensionsParse(b []byte) bool {
+	for len(b) > 0 {
+		if len(b) < 3 {
+			return false
+		}
+		n := 3 + int(binary.BigEndian.Uint16(b[1:]))
+		if n > len(b) {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
+}
+
+// millis is a duration of n milliseconds, unless that is beyond MaxTTL, which no writer of ours writes.
+func millis(n uint64) (time.Duration, bool) {
+	if n > uint64(MaxTTL/time.Millisecond) {
+		return 0, false
+	}
+	return time.Duration(n) * time.Millisecond, true
+}
+
+// age is how old the entry is on the node's clock. An age a little below zero is what is left of clock estimation, and is
+// zero; further in the future than that, ok is false.
+func (h *header) age(nodeNow time.Time) (age time.Duration, ok bool) {
+	age = nodeNow.Sub(h.created)
+	if age < -entryFutureSlack {
+		return 0, false
+	}
+	return max(age, 0), true
+}

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/stampede"
+)
+
+// The errors that a caller of a cache can meet, besides the loader's own error and its own context's. All are possibly
+// wrapped: use errors.Is. A node that fails is never one of them on a read: a read that cannot use the cache goes to the loader.
+var (
+	// ErrNotFound says that the source has no such row. A loader returns it (wrapped or not) to say so, and then it is
+	// remembered for the negative TTL; any other error is never remembered. A remembered absence is this very error, without what
+	// the loader had wrapped around it.
+	ErrNotFound = errors.New("shelf: not found")
+
+	// ErrInvalidKey is returned, before any I/O, for a key that is empty or longer than MaxKeyBytes.
+	ErrInvalidKey = errors.New("shelf: invalid key")
+
+	// ErrInvalidTTL is returned for a time to live that is not positive or longer than MaxTTL.
+	ErrInvalidTTL = errors.New("shelf: invalid TTL")
+
+	// ErrTooLarge is returned by Set for a value that encodes to more than MaxValueBytes. A *loaded* value of that size is
+	// returned to the caller and just not stored.
+	ErrTooLarge = errors.New("shelf: value too large")
+
+	// ErrNotTruth is returned by Set on a cache that stands before a source: such a write could overtake another one and
+	// stay. Use Write or WriteThrough there.
+	ErrNotTruth = errors.New("shelf: Set on a cache with a source")
+
+	// ErrClosed is returned by every call after Close.
+	ErrClosed = stampede.ErrClosed
+
+	// ErrOverloaded is returned when the queue before the loader is full, or the wait in it was too long.
+	ErrOverloaded = stampede.ErrOverloaded
+
+	// ErrRecursiveLoad is returned when a loader asks the cache for the key that it is loading.
+	ErrRecursiveLoad = stampede.ErrRecursiveLoad
+
+	// ErrLoadTimeout is returned when the loader took longer than LoadTimeout; it wraps context.DeadlineExceeded.
+	ErrLoadTimeout = stampede.ErrLoadTimeout
+
+	// ErrClusterMode is returned by New for a node that runs in Redis Cluster mode: there the server decides where a key
+	// lives, here the client does.
+	ErrClusterMode = redisnode.ErrClusterMode
+)
+
+// PanicError is the error that callers get when a loader panicked. It carries the value and the stack.
+type PanicError = stampede.PanicError
+
+// ConfigError says which field of a configuration is wrong, what it holds, and the rule that it breaks.
+type ConfigError struct {
+	Field string // as written in Go, for example "CacheConfig.TTL" or "Config.Nodes[2].Weight"
+	Value any
+	Rule  string
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("shelf: %s is %v: %s", e.Field, e.Value, e.Rule)
+}
+
+// KeyError ties an error to the key that it belongs to, in calls that take many keys.
+type KeyError struct {
+	Key string
+	Err error
+}
+
+func (e *KeyError) Error() string { return fmt.Sprintf("shelf: key %s: %v", shortKey(e.Key), e.Err) }
+
+// Unwrap returns the cause.
+func (e *KeyError) Unwrap() error { return e.Err }
+
+// NodeError says that a write (an invalidation or a Set) did not reach a node, and for which keys.
+type NodeError struct {
+	Node string   // the node's id
+	Op   string   // "invalidate", "set"
+	Keys []string // the caller's keys that were not reached
+	Err  error
+}
+
+func (e *NodeError) Error() string {
+	keys := ""
+	for i, k := range e.Keys {
+		if i == 3 {
+			keys += fmt.Sprintf(" and %d more", len(e.Keys)-i)
+			break
+		}
+		keys += " " + shortKey(k)
+	}
+	return fmt.Sprintf("shelf: %s on node %s failed for%s: %v", e.Op, e.Node, keys, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// Unavailable reports whether err says that a node could not be reached or could not do its work just now, so that trying
+// again later may help.
+func Unavailable(err error) bool { return redisnode.IsTrouble(err) }
+
+// NodesOnly reports whether err is not nil and says nothing but that nodes were not reached: every error in it is a *NodeError. After a
+// Write it tells "the database has the change, but a node may still have the old row" from "the write itself failed".
+func NodesOnly(err error) bool {
+	switch e := err.(type) {
+	case nil:
+		return false
+	case *NodeError:
+		return true
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			if !NodesOnly(part) {
+				return false
+			}
+		}
+		return len(e.Unwrap()) > 0
+	default:
+		return NodesOnly(errors.Unwrap(err))
+	}
+}
+
+// UnreachedKeys returns the keys of all *NodeErrors in err: what to invalidate again, later. The order is not defined.
+func UnreachedKeys(err error) []string {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case *NodeError:
+		return e.Keys
+	case interface{ Unwrap() []error }:
+		var keys []string
+		for _, part := range e.Unwrap() {
+			keys = append(keys, UnreachedKeys(part)...)
+		}
+		return keys
+	default:
+		return UnreachedKeys(errors.Unwrap(err))
+	}
+}
+
+// shortKey renders a key for a message: quoted, because keys are arbitrary bytes, and cut, because they may be long.
+func shortKey(key string) string {
+	const most = 64
+	if len(key) > most {
+		return fmt.Sprintf("%q... (%d bytes)", key[:most], len(key))
+	}
+	return fmt.Sprintf("%q", key)
+}

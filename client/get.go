@@ -1,0 +1,287 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/stampede"
+)
+
+// Layer says where a value came from.
+type Layer int
+
+const (
+	// LayerNone: there is no value.
+	LayerNone Layer = iota
+	// LayerL1: this process's own copy.
+	LayerL1
+	// LayerL2: the node that owns the key.
+	LayerL2
+	// LayerSource: the loader, in this call or in one that it joined.
+	LayerSource
+)
+
+func (l Layer) String() string {
+	switch l {
+	case LayerL1:
+		return "L1"
+	case LayerL2:
+		return "L2"
+	case LayerSource:
+		return "source"
+	default:
+		return "none"
+	}
+}
+
+// Result is a value and its provenance. With ErrNotFound, all but Value tell where the absence was learned.
+type Result[V any] struct {
+	Value   V
+	Layer   Layer
+	Node    string        // id of the node that owns the key; "" when only L1 was asked
+	Age     time.Duration // since the load began, on the node's clock
+	Version uint64        // row version; 0 where the cache has none
+
+	// Stale says that the value is known to be older than what it should be: past its soft TTL (a refresh is under way, or is
+	// another process's), or below the row version that an invalidation announced (the source still answers with the old row).
+	Stale bool
+}
+
+// GetOptions are the options of GetWith and LookupWith.
+type GetOptions struct {
+	BypassL1 bool // do not read this process's own copies
+	NoFill   bool // store nothing, take no lease: for reads that must not push anything out, or values not to be shared
+	Refresh  bool // do not read the cache at all: load, then store the result for everybody
+}
+
+// Get returns the value of a key: from this process, from the node that owns it, or from the loader. See the package comment for the
+// way it goes. The errors are ErrNotFound, the loader's own, ctx's, ErrOverloaded, ErrInvalidKey, ErrRecursiveLoad and
+// ErrClosed; a node that fails is none.
+func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
+	r, err := c.lookup(ctx, key, nil, GetOptions{})
+	return r.Value, err
+}
+
+// Lookup is Get that also says where the value came from.
+func (c *Cache[V]) Lookup(ctx context.Context, key string) (Result[V], error) {
+	return c.lookup(ctx, key, nil, GetOptions{})
+}
+
+// GetWith is Get with a loader for this call, and options. A nil load is the cache's own loader. Callers that miss the same key at
+// the same time share one load, whosever loader it is: give loaders for one key that read the same row.
+func (c *Cache[V]) GetWith(ctx context.Context, key string, load func(ctx context.Context, key string) (V, error), o GetOptions) (V, error) {
+	r, err := c.lookup(ctx, key, load, o)
+	return r.Value, err
+}
+
+// LookupWith is GetWith that also says where the value came from.
+func (c *Cache[V]) LookupWith(ctx context.Context, key string, load func(ctx context.Context, key string) (V, error), o GetOptions) (Result[V], error) {
+	return c.lookup(ctx, key, load, o)
+}
+
+// lookup is the read path, each stop forward only.
+func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o GetOptions) (Result[V], error) {
+	if err := c.admit(ctx, key); err != nil {
+		return Result[V]{}, err
+	}
+	now := time.Now()
+	hot := c.hot != nil && c.hot.Observe(key, now) // 1 count
+	if c.l1 != nil && !o.BypassL1 && !o.Refresh {  // 2 L1
+		if e, ok := c.l1.Get(key, now); ok {
+			return c.fromL1(&e, now)
+		}
+	}
+	c.counters.l1Misses.Add(1)
+	s := c.slot(key) // 4 ring (3, the Bloom filter of known keys, is not built yet)
+	if load == nil && !c.cfg.Truth {
+		load = c.ownLoader()
+	}
+	var t ticket[V]
+	if !o.NoFill {
+		t = c.wantL1(key, hot)
+		defer t.cancel()
+	}
+	if o.Refresh {
+		return c.forced(ctx, s, load, o)
+	}
+
+	e, f, err := s.read(ctx) // 5 owner
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Result[V]{}, ctx.Err()
+	case err != nil:
+		c.counters.nodeErrors.Add(1)
+		// 8: a miss, for this node. It is not asked again, unless it was our own queue for a connection that was too long: then the
+		// one caller that goes on asks for its lease.
+		s.down = !redisnode.IsPoolTimeout(err)
+	case f == fresh || f == softened:
+		c.counters.l2Hits.Add(1)
+		t.commit(&e, s.owner, now, time.Now())
+		if f == softened && !o.NoFill && load != nil {
+			c.refreshBehind(ctx, s, load)
+		}
+		return c.result(&e, LayerL2, s, f == softened && e.ageAt(time.Now()) >= e.soft)
+	}
+	if load == nil {
+		return c.noSource(s, err)
+	}
+	return c.miss(ctx, s, load, o, t, now) // 6, 7
+}
+
+// fromL1 is the answer of an L1 hit.
+func (c *Cache[V]) fromL1(e *l1Entry[V], now time.Time) (Result[V], error) {
+	r := Result[V]{Layer: LayerL1, Node: c.client.nodeID(e.owner), Age: now.Sub(e.born), Version: e.version}
+	if e.negative {
+		return r, ErrNotFound
+	}
+	r.Value = c.copied(e.value)
+	return r, nil
+}
+
+// result is the answer that an entry gives.
+func (c *Cache[V]) result(e *entry[V], layer Layer, s *slot[V], stale bool) (Result[V], error) {
+	r := Result[V]{Layer: layer, Node: s.nodeID(), Age: e.ageAt(time.Now()), Version: e.version, Stale: stale}
+	if e.negative {
+		return r, ErrNotFound
+	}
+	r.Value = e.value
+	return r, nil
+}
+
+// noSource is the answer to a miss where nothing stands behind the cache. That the owner cannot be asked is not the same as that there is
+// no entry, and here nobody else can be asked: it is the caller's error.
+func (c *Cache[V]) noSource(s *slot[V], err error) (Result[V], error) {
+	r := Result[V]{Node: s.nodeID()}
+	if err != nil {
+		return r, &NodeError{Node: s.nodeID(), Op: "get", Keys: []string{s.key}, Err: err}
+	}
+	return r, ErrNotFound
+}
+
+// outcome is what a flight brings back for all its callers.
+type outcome[V any] struct {
+	entry   entry[V]
+	layer   Layer
+	stale   bool // below the floor that an invalidation announced
+	refused bool // the lease was gone when the fill came: an invalidation passed by
+	filled  bool // the entry was stored
+}
+
+// miss gathers the callers of this process in one flight, which takes the lease, loads and fills.
+func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
+	run := func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
+		if o.NoFill {
+			return c.loadOnly(ctx, s, load, r)
+		}
+		return c.fetch(ctx, s, load, stampede.Miss, r)
+	}
+	if err := c.recursion(ctx, s.key); err != nil {
+		return Result[V]{}, err
+	}
+	c.counters.waiting.Add(1)
+	defer c.counters.waiting.Add(-1)
+	flight := &c.misses
+	if o.NoFill {
+		flight = &c.unfilled
+	}
+	res, err := flight.Do(ctx, s.key, run)
+	if err == nil && res.Late && res.Value.refused {
+		// An invalidation came while the load ran, and this caller came after the load had begun: perhaps after the invalidation
+		// had returned, so that the value is older than what the caller must see. Load again, once: that load begins now.
+		res, err = flight.Do(ctx, s.key, run)
+	}
+	if err != nil {
+		return Result[V]{Node: s.nodeID()}, err
+	}
+	e := res.Value.entry
+	if !res.Value.refused && !res.Value.stale && !res.Shared {
+		t.commit(&e, s.owner, asked, time.Now())
+	}
+	e.value = c.copied(e.value) // the flight's value is everybody's
+	return c.result(&e, res.Value.layer, s, res.Value.stale)
+}
+
+// forced loads whatever the cache holds and takes the lease from whoever has it. It shares no flight: its load must begin after the call did.
+func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o GetOptions) (Result[V], error) {
+	if load == nil {
+		return c.noSource(s, nil)
+	}
+	if err := c.recursion(ctx, s.key); err != nil {
+		return Result[V]{}, err
+	}
+	res, err := c.forces.Do(ctx, c.own(), func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
+		if o.NoFill {
+			return c.loadOnly(ctx, s, load, r)
+		}
+		return c.fetch(ctx, s, load, stampede.Force, r)
+	})
+	if err != nil {
+		return Result[V]{Node: s.nodeID()}, err
+	}
+	c.dropLocal(s.key) // copies in this process are older than what was loaded
+	e := res.Value.entry
+	e.value = c.copied(e.value)
+	return c.result(&e, res.Value.layer, s, res.Value.stale)
+}
+
+// fetch is one pass of lease, load, fill (stampede.Fetch has the rules).
+func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode stampede.Mode, r *stampede.Run) (outcome[V], error) {
+	out, err := stampede.Fetch(ctx, c.loop, s, mode, r, func(ctx context.Context) (stampede.Loaded[entry[V]], error) {
+		return c.load(ctx, s.key, load, s.node)
+	})
+	if err != nil {
+		return outcome[V]{}, err
+	}
+	o := outcome[V]{entry: out.Entry, layer: LayerSource, stale: out.Stale, refused: out.Refused, filled: out.Filled}
+	o.entry.wire = nil // stored or not, nobody needs it any more
+	if out.Source != stampede.FromLoad {
+		o.layer = LayerL2
+	}
+	return o, nil
+}
+
+// loadOnly loads under the limiter and stores nothing.
+func (c *Cache[V]) loadOnly(ctx context.Context, s *slot[V], load loader[V], r *stampede.Run) (outcome[V], error) {
+	nowhere := *s
+	nowhere.down = true
+	return c.fetch(ctx, &nowhere, load, stampede.Miss, r)
+}
+
+// refreshBehind starts a refresh unless one is running in this process. The lease decides which process does it; where another has it,
+// or the loader fails, this process leaves the key alone for a moment before it tries again.
+func (c *Cache[V]) refreshBehind(ctx context.Context, s *slot[V], load loader[V]) {
+	c.refreshes.Start(ctx, s.key, func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
+		out, err := c.fetch(ctx, s, load, stampede.Refresh, r)
+		switch {
+		case err == nil && out.filled:
+			c.counters.refreshes.Add(1)
+		case err == nil && out.layer != LayerSource:
+			c.pause(ctx, refreshYield) // another process has the lease, or was quicker
+		case err != nil:
+			c.counters.refreshErrors.Add(1)
+			c.pause(ctx, refreshBackoff)
+		default: // loaded, but refused: trying again at once would give the same
+			c.pause(ctx, refreshBackoff)
+		}
+		return out, err
+	})
+}
+
+const (
+	refreshBackoff = time.Second            // after a load that failed or was refused; jittered to between half and all of it
+	refreshYield   = 100 * time.Millisecond // after another process had the lease
+)
+
+// pause holds the key's place among the refreshes for a jittered while, or until the cache closes.
+func (c *Cache[V]) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d/2 + time.Duration(c.draw()*float64(d/2)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/go-shelf/shelf/invalidation"
+)
+
+// MaxKeyBytes is the longest key, in bytes, that a cache takes: 64 KiB.
+const MaxKeyBytes = 64 << 10
+
+// The names of a key's companions. They start with a character that no cache name and no namespace can start with, so that a
+// companion can never be some other key's data.
+const (
+	leasePrefix = "~l:"
+	markPrefix  = "~m:"
+)
+
+// checkKey is the one rule for keys: any bytes, 1 to MaxKeyBytes of them, kept exactly.
+func checkKey(key string) error {
+	if len(key) == 0 {
+		return fmt.Errorf("%w: it is empty", ErrInvalidKey)
+	}
+	if len(key) > MaxKeyBytes {
+		return fmt.Errorf("%w: %s: at most %d bytes", ErrInvalidKey, shortKey(key), MaxKeyBytes)
+	}
+	return nil
+}
+
+// checkName is the rule for cache names and namespaces: [A-Za-z0-9_.-]+.
+func checkName(field, name string) error {
+	if name == "" {
+		return &ConfigError{field, `""`, "must be given"}
+	}
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '.', c == '-':
+		default:
+			return &ConfigError{field, strconv.Quote(name), "only letters, digits, '_', '.' and '-' may be in it"}
+		}
+	}
+	return nil
+}
+
+// naming builds the physical names of one cache's keys.
+//
+// The data key is `<name>:<key>:v<schema>`, after `<namespace>/` where there is one. Names hold neither ':' nor '/', and a schema is
+// digits: so the parts can be told apart from both ends whatever bytes the key holds, and no two inputs share an entry.
+type naming struct {
+	prefix, suffix string
+}
+
+func newNaming(namespace, name string, schema int) naming {
+	n := naming{prefix: name + ":", suffix: ":v" + strconv.Itoa(schema)}
+	if namespace != "" {
+		n.prefix = namespace + "/" + n.prefix
+	}
+	return n
+}
+
+// data is the name of the entry; it also decides which node owns the key, so that all companions live where the data lives.
+func (n naming) data(key string) string { return n.prefix + key + n.suffix }
+
+func companions(data string) invalidation.Keys {
+	return invalidation.Keys{Data: data, Lease: leasePrefix + data, Mark: markPrefix + data}
+}

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/stampede"
+)
+
+// SetTTL is called by a loader, with the loader's own context, to give the value that it is about to return a time to live of its own. key is the
+// key as the loader got it. The rule is that of CacheConfig.TTL: 1 ms to MaxTTL, anything else is ErrInvalidTTL and changes nothing.
+// The cache's jitter applies, and the value softens at the same share of its TTL as the cache's others.
+func SetTTL(ctx context.Context, key string, ttl time.Duration) error {
+	s, ok := ctx.Value(scopeKey{}).(*loadScope)
+	if !ok {
+		return errors.New("shelf: SetTTL: the context is not a loader's")
+	}
+	if err := checkTTL("ttl", ttl); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidTTL, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ttls == nil {
+		s.ttls = make(map[string]time.Duration)
+	}
+	s.ttls[key] = ttl
+	return nil
+}
+
+// loadScope is what one loader call knows of itself, in its context. It collects what the loader says beside its value, and it tells which
+// keys are being loaded, so that a loader that asks for its own key is told so instead of waiting for itself.
+type loadScope struct {
+	cache any
+	keys  []string
+	outer *loadScope // the load that this one is part of, where a loader reads through a cache
+	over  atomic.Bool
+
+	mu   sync.Mutex
+	ttls map[string]time.Duration
+}
+
+type scopeKey struct{}
+
+// scoped marks a context as that of a loader call. The scope is over when the call has ended: a goroutine that the loader leaves behind
+// recurses no more.
+func scoped(ctx context.Context, cache any, keys []string) (context.Context, *loadScope) {
+	outer, _ := ctx.Value(scopeKey{}).(*loadScope)
+	s := &loadScope{cache: cache, keys: keys, outer: outer}
+	return context.WithValue(ctx, scopeKey{}, s), s
+}
+
+// recursion is ErrRecursiveLoad if ctx is that of a loader that is loading this very key.
+func (c *Cache[V]) recursion(ctx context.Context, key string) error {
+	s, _ := ctx.Value(scopeKey{}).(*loadScope)
+	for ; s != nil; s = s.outer {
+		if s.cache == any(c) && !s.over.Load() && slices.Contains(s.keys, key) {
+			return fmt.Errorf("%w: cache %s, key %s", ErrRecursiveLoad, c.cfg.Name, shortKey(key))
+		}
+	}
+	return nil
+}
+
+func (s *loadScope) ttl(key string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ttls[key]
+}
+
+// loader reads one row: the cache's own, or one given at the call.
+type loader[V any] func(ctx context.Context, key string) (V, error)
+
+// ownLoader is the cache's loader for one key: Load, or LoadMany asked for one.
+func (c *Cache[V]) ownLoader() loader[V] {
+	if c.cfg.Load != nil {
+		return c.cfg.Load
+	}
+	return func(ctx context.Context, key string) (V, error) {
+		rows, err := c.cfg.LoadMany(ctx, []string{key})
+		if v, ok := rows[key]; ok && err == nil {
+			return v, nil
+		} else if err == nil {
+			err = ErrNotFound
+		}
+		var zero V
+		return zero, err
+	}
+}
+
+// load calls a loader for one key and seals what it says. It runs under the guard: the loader, the codec and Version are the user's code.
+func (c *Cache[V]) load(ctx context.Context, key string, load loader[V], n *redisnode.Node) (stampede.Loaded[entry[V]], error) {
+	ctx, scope := scoped(ctx, c, []string{key})
+	defer scope.over.Store(true)
+	began := time.Now()
+	c.counters.loads.Add(1)
+	v, err := load(ctx, key)
+	negative := errors.Is(err, ErrNotFound)
+	if err != nil && !negative {
+		c.counters.loadErrors.Add(1)
+		return stampede.Loaded[entry[V]]{}, err
+	}
+	return c.loaded(key, v, negative, scope, n, began), nil
+}
+
+// loaded seals one value that a loader returned. The value is copied first where values are copied: what the loader does with its
+// own buffer afterwards is its own business.
+func (c *Cache[V]) loaded(key string, v V, negative bool, scope *loadScope, n *redisnode.Node, began time.Time) stampede.Loaded[entry[V]] {
+	if negative {
+		var zero V
+		v = zero
+	} else {
+		v = c.copied(v)
+	}
+	e := c.seal(v, negative, n, began, time.Since(began), scope.ttl(key))
+	return stampede.Loaded[entry[V]]{Entry: e, Version: e.version, Negative: negative, Unstorable: e.wire == nil}
+}

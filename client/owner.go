@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/invalidation"
+	"github.com/go-shelf/shelf/stampede"
+)
+
+// slot is one key of a cache at its owner: the place where its entry, its lease and its mark are. It is what the lease loop works on.
+// A slot belongs to one read and is not shared.
+type slot[V any] struct {
+	c     *Cache[V]
+	key   string // the caller's
+	names invalidation.Keys
+	owner int // index of the node
+	node  *redisnode.Node
+
+	// session is the run of the server process that granted the lease. The fill and the release go to it and to no other: a
+	// process that came back from a snapshot may hold a lease again that an invalidation had deleted.
+	session *redisnode.Session
+
+	down    bool      // the node did not answer this read: do not ask it again
+	replace bool      // the bytes there are unusable: a lease is wanted although something is there
+	seen    time.Time // created-at of the entry that the reader saw, where it saw one
+}
+
+var _ stampede.Shelf[entry[int]] = (*slot[int])(nil)
+
+func (c *Cache[V]) slot(key string) *slot[V] {
+	data := c.names.data(key)
+	i := c.client.ring.OwnerIndex(data)
+	return &slot[V]{c: c, key: key, names: companions(data), owner: i, node: c.client.nodes[i]}
+}
+
+// nodeID is the owner's id, for provenance.
+func (s *slot[V]) nodeID() string { return s.c.client.nodeID(s.owner) }
+
+// errDown stands for a node that is not asked because it has just failed to answer.
+var errDown = errors.New("shelf: the owner did not answer")
+
+// read gets the entry: one round trip.
+func (s *slot[V]) read(ctx context.Context) (entry[V], freshness, error) {
+	data, found, err := s.node.Get(ctx, s.names.Data)
+	if err != nil {
+		return entry[V]{}, absent, err
+	}
+	if !found {
+		data = nil
+	}
+	e, f := s.c.judge(data, s.node)
+	s.replace, s.seen = f == unusable, e.created
+	return e, f, nil
+}
+
+// Take implements stampede.Shelf: asks for the lease and re-checks the entry in one round trip.
+func (s *slot[V]) Take(ctx context.Context, token string, mode stampede.Mode) (stampede.State[entry[V]], error) {
+	if s.down {
+		return stampede.State[entry[V]]{}, errDown
+	}
+	s.session = s.node.Session()
+	reply, err := s.session.Eval(ctx, wireCall(s.leaseCall(token, mode)))
+	if err != nil {
+		s.c.counters.nodeErrors.Add(1)
+		return stampede.State[entry[V]]{}, err
+	}
+	return s.taken(ctx, token, mode, reply)
+}
+
+// leaseCall chooses the script's mode. Where the bytes at the key are unusable, a miss must get its lease although something is there.
+func (s *slot[V]) leaseCall(token string, mode stampede.Mode) invalidation.Call {
+	wire := invalidation.LeaseMiss
+	switch {
+	case mode == stampede.Force:
+		wire = invalidation.LeaseForce
+	case mode == stampede.Refresh || s.replace:
+		wire = invalidation.LeaseRefresh
+	}
+	return invalidation.Lease(s.names, token, wire, s.c.cfg.LeaseTTL)
+}
+
+// taken reads the reply to a lease request.
+func (s *slot[V]) taken(ctx context.Context, token string, mode stampede.Mode, reply any) (stampede.State[entry[V]], error) {
+	r, err := invalidation.ParseLease(reply)
+	if err != nil {
+		return stampede.State[entry[V]]{}, err
+	}
+	st := stampede.State[entry[V]]{Status: leaseStatus(r.Status), Floor: r.Mark, HasFloor: r.Mark > 0}
+	e, f := s.c.judge(r.Data, s.node)
+	s.replace = f == unusable
+	usable := f == fresh || f == softened
+	switch {
+	case mode == stampede.Force:
+	case mode == stampede.Refresh && !e.created.After(s.seen):
+		// The same entry as before: to be refreshed, whatever a second draw for early refresh would say.
+	case usable:
+		// Another reader has stored one meanwhile: the lease, if it was granted although something is there, is not needed.
+		if r.Status == invalidation.Granted {
+			s.release(ctx, token)
+		}
+		return stampede.State[entry[V]]{Entry: e, Found: true, Status: stampede.Free}, nil
+	case r.Status == invalidation.Found:
+		// Unusable bytes have come since the read. No lease was taken; as if it were held, the loop looks again and asks again,
+		// with a new token, and then for a lease in spite of what is there.
+		st.Status = stampede.Held
+	}
+	return st, nil
+}
+
+func leaseStatus(s invalidation.LeaseStatus) stampede.LeaseStatus {
+	switch s {
+	case invalidation.Granted:
+		return stampede.Granted
+	case invalidation.NoStore:
+		return stampede.NoStore
+	default:
+		return stampede.Held
+	}
+}
+
+// Watch implements stampede.Shelf: the entry and the lease in one read.
+func (s *slot[V]) Watch(ctx context.Context) (stampede.State[entry[V]], error) {
+	vals, err := s.node.MGet(ctx, []string{s.names.Data, s.names.Lease})
+	if err != nil {
+		s.c.counters.nodeErrors.Add(1)
+		return stampede.State[entry[V]]{}, err
+	}
+	return s.watched(vals[0], vals[1]), nil
+}
+
+func (s *slot[V]) watched(data, lease []byte) stampede.State[entry[V]] {
+	e, f := s.c.judge(data, s.node)
+	s.replace = f == unusable
+	st := stampede.State[entry[V]]{Entry: e, Found: f == fresh || f == softened, Status: stampede.Held}
+	switch {
+	case lease == nil:
+		st.Status = stampede.Free
+	case invalidation.IsNoStore(lease):
+		st.Status = stampede.NoStore
+	}
+	return st
+}
+
+// Fill implements stampede.Shelf.
+func (s *slot[V]) Fill(ctx context.Context, token string, e entry[V]) (stampede.Verdict, error) {
+	reply, err := s.session.Eval(ctx, wireCall(s.fillCall(token, &e)))
+	if err != nil {
+		s.c.counters.fillErrors.Add(1)
+		return stampede.LeaseLost, err
+	}
+	return s.filled(reply)
+}
+
+// fillCall: what is left of the entry's hard TTL is what the node gets, since the TTL counts from the start of the load.
+func (s *slot[V]) fillCall(token string, e *entry[V]) invalidation.Call {
+	left := max(time.Millisecond, e.hard-e.ageAt(time.Now()))
+	return invalidation.Fill(s.names, invalidation.Filling{
+		Token: token, Value: e.wire, TTL: left, Version: e.version, Negative: e.negative, Replace: s.replace, Epoch: noEpoch,
+	})
+}
+
+func (s *slot[V]) filled(reply any) (stampede.Verdict, error) {
+	r, err := invalidation.ParseFill(reply)
+	if err != nil {
+		return stampede.LeaseLost, err
+	}
+	switch r {
+	case invalidation.Stored:
+		s.c.counters.fills.Add(1)
+		return stampede.Stored, nil
+	case invalidation.LeaseLost:
+		s.c.counters.fillsRefused.Add(1)
+		return stampede.LeaseLost, nil
+	default:
+		s.c.counters.fillsRefused.Add(1)
+		return stampede.Older, nil
+	}
+}
+
+// Release implements stampede.Shelf.
+func (s *slot[V]) Release(ctx context.Context, token string, noStore bool) error {
+	if s.session == nil {
+		return nil // no lease was ever asked for
+	}
+	_, err := s.session.Eval(ctx, wireCall(s.releaseCall(token, noStore)))
+	return err
+}
+
+func (s *slot[V]) releaseCall(token string, noStore bool) invalidation.Call {
+	keep := time.Duration(0)
+	if noStore {
+		keep = noStoreTTL
+	}
+	return invalidation.Release(s.names, token, keep)
+}
+
+// release is Release where nobody can use its error: a lease that is not given back ends with its TTL.
+func (s *slot[V]) release(ctx context.Context, token string) {
+	if err := s.Release(context.WithoutCancel(ctx), token, false); err != nil {
+		s.c.counters.nodeErrors.Add(1)
+	}
+}
+
+// noEpoch is the epoch of a static configuration.
+const noEpoch = 0
+
+// wireCall is a call in the node's terms. The two types are the same by shape: the scripts know no driver, and the driver no scripts.
+func wireCall(c invalidation.Call) redisnode.Call {
+	return redisnode.Call{Script: redisnode.Script(c.Script), Keys: c.Keys, Args: c.Args}
+}

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// CacheStats is a snapshot of one cache's counters, since it was made unless they say "now". Their number does not grow with keys.
+type CacheStats struct {
+	L1Hits        uint64 // reads answered by this process's own copies
+	L1Misses      uint64 // reads that went on to a node (all of them with L1Off)
+	L1Entries     int    // entries in L1 now
+	L1Bytes       int64  // bytes in L1 now
+	L2Hits        uint64 // reads answered by a node, stale and negative entries included
+	Waiting       int64  // callers that wait for a load now, their own or one that they joined
+	Loads         uint64 // loader calls; a LoadMany call is one, whatever it loads
+	LoadErrors    uint64 // loader calls that failed (ErrNotFound is an answer, not a failure)
+	Fills         uint64 // loaded values that were stored, each key of a batch counted
+	FillsRefused  uint64 // not stored because an invalidation had passed by, or a newer row was there
+	FillErrors    uint64 // not stored because the node could not be reached
+	Refreshes     uint64 // entries refreshed behind their readers' backs
+	RefreshErrors uint64 // refreshes whose loader failed; the old entry stays
+	Invalidations uint64 // keys invalidated by this process
+	MarksFailed   uint64 // invalidations that deleted but could not leave their mark (a node out of memory)
+	SetsOlder     uint64 // Sets that changed nothing because a newer version was there
+	Foreign       uint64 // entries that could not be read: other bytes, another codec, a failed decode. Each is loaded again
+	Expired       uint64 // entries past their time on the node's clock though the node still had them
+	Oversized     uint64 // values above MaxValueBytes, returned but not stored
+	Unencodable   uint64 // values that the codec could not encode, returned but not stored
+	NodeErrors    uint64 // commands to nodes that failed
+}
+
+// counters are the live form of CacheStats.
+type counters struct {
+	waiting atomic.Int64
+	l1Misses, l2Hits, loads, loadErrors, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
+	invalidations, marksFailed, setsOlder, foreign, expired, oversized, unencodable, nodeErrors atomic.Uint64
+}
+
+// Stats returns the cache's counters. It is cheap and may be called at any time.
+func (c *Cache[V]) Stats() CacheStats {
+	n := &c.counters
+	s := CacheStats{
+		L1Misses: n.l1Misses.Load(), L2Hits: n.l2Hits.Load(), Waiting: n.waiting.Load(), Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(),
+		Fills: n.fills.Load(), FillsRefused: n.fillsRefused.Load(), FillErrors: n.fillErrors.Load(),
+		Refreshes: n.refreshes.Load(), RefreshErrors: n.refreshErrors.Load(), Invalidations: n.invalidations.Load(),
+		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Expired: n.expired.Load(),
+		Oversized: n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
+	}
+	if c.l1 != nil {
+		s.L1Hits, s.L1Entries, s.L1Bytes = c.l1.Stats().Hits, c.l1.Len(), c.l1.Bytes()
+	}
+	return s
+}
+
+// NodeStats is what the client knows of one node.
+type NodeStats struct {
+	ID, Addr    string
+	Engine      string        // "redis", "valkey", "embedded"; "" before the first answer
+	Version     string        // the server's
+	ClockOffset time.Duration // the node's clock minus this host's
+	Tracking    bool          // the node can push invalidations (client-side caching)
+	LastError   error         // the latest failure of a health check; nil while it succeeds
+}
+
+// ClientStats is a snapshot of what caches share.
+type ClientStats struct {
+	Nodes         []NodeStats
+	LoadsRunning  int    // loader calls under way, those that ignore their timeout included
+	LoadsQueued   int    // loads that wait for a place
+	LoadsHighest  int    // the most loader calls that ever ran at once
+	LoadsRejected uint64 // loads refused with ErrOverloaded
+}
+
+// Stats returns the client's counters.
+func (c *Client) Stats() ClientStats {
+	l := c.limiter.Stats()
+	s := ClientStats{LoadsRunning: l.Running, LoadsQueued: l.Queued, LoadsHighest: l.Highest, LoadsRejected: l.Rejected}
+	for i, n := range c.ring.Nodes() {
+		info := c.nodes[i].Info()
+		s.Nodes = append(s.Nodes, NodeStats{
+			ID: n.ID, Addr: n.Addr, Engine: string(info.Engine), Version: info.Version,
+			ClockOffset: info.ClockOffset, Tracking: info.Capabilities.Tracking, LastError: info.LastError,
+		})
+	}
+	return s
+}
