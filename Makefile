@@ -1,0 +1,69 @@
+# Shelf. `make` alone lists the targets.
+
+# The nested modules: they hold what users of the library must not have to download.
+NESTED := examples/catalogue
+
+GO ?= go
+LINT := $(shell $(GO) env GOPATH)/bin/golangci-lint
+# The first version of the linter that knows Go 1.26 and everything in .golangci.yml.
+LINT_VERSION := v2.15.0
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: quickstart
+quickstart: ## see what the library does, with nothing installed
+	$(GO) run ./examples/quickstart
+
+.PHONY: test
+test: servers ## all tests, with the race detector, against real Redis and PostgreSQL where they are installed
+	$(GO) test -race ./...
+	@for m in $(NESTED); do echo "-- $$m"; (cd $$m && $(GO) test -race ./...) || exit 1; done
+
+.PHONY: servers
+servers: ## say what the tests will not find
+	@command -v redis-server >/dev/null || echo "redis-server is not installed: the tests that need it are skipped (apt-get install redis-server)"
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || \
+		echo "PostgreSQL is not installed: the tests that need it are skipped (apt-get install postgresql)"
+
+.PHONY: root
+root: ## the root module as its users get it: without the workspace
+	GOWORK=off $(GO) build ./...
+	GOWORK=off $(GO) vet ./...
+	GOWORK=off $(GO) test -race -count=1 ./...
+
+.PHONY: lint
+lint: $(LINT) ## gofmt, go vet, golangci-lint
+	@test -z "$$(gofmt -l .)" || { echo "not gofmt-ed:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(LINT) run ./...
+	@for m in $(NESTED); do echo "-- $$m"; (cd $$m && $(GO) vet ./... && $(LINT) run ./...) || exit 1; done
+
+$(LINT):
+	GOWORK=off $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+
+.PHONY: bench
+bench: ## every benchmark, long enough to read
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: bench-once
+bench-once: ## every benchmark once, so that none rots
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for 20 seconds
+	@$(GO) list ./... | while read -r p; do \
+		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+			echo "-- $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime 20s $$p || exit 1; \
+		done; done
+
+.PHONY: catalogue
+catalogue: ## the example service over PostgreSQL, with everything it needs started for it
+	cd examples/catalogue && $(GO) run .
+
+.PHONY: ci
+ci: ## what the continuous integration runs
+	bash .ci/run
