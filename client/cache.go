@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
@@ -74,7 +75,9 @@ func (c *Cache[V]) makeL1() (err error) {
 	if c.hot, err = hotkey.New(hotkey.Config{Enter: c.cfg.HotRate}); err != nil {
 		return err
 	}
-	c.l1, err = localcache.New[l1Entry[V]](localcache.Config{MaxBytes: c.cfg.L1MaxBytes})
+	// The bytes are the bound; as many entries as they hold are welcome.
+	entries := max(1, c.cfg.L1MaxBytes/localcache.EntryOverhead)
+	c.l1, err = localcache.New[l1Entry[V]](localcache.Config{MaxBytes: c.cfg.L1MaxBytes, MaxEntries: int(min(entries, math.MaxInt32))})
 	return err
 }
 
