@@ -32,7 +32,7 @@ type Cache[V any] struct {
 	names  naming
 	clone  func(V) V // nil: values are shared
 
-	hot *hotkey.Detector
+	hot *hotkey.Detector              // nil but with L1Hot
 	l1  *localcache.Cache[l1Entry[V]] // nil with L1Off
 
 	misses    stampede.Flight[outcome[V]] // one load a key
@@ -72,8 +72,10 @@ func (c *Cache[V]) makeL1() (err error) {
 	if c.cfg.L1 == L1Off {
 		return nil
 	}
-	if c.hot, err = hotkey.New(hotkey.Config{Enter: c.cfg.HotRate}); err != nil {
-		return err
+	if c.cfg.L1 == L1Hot {
+		if c.hot, err = hotkey.New(hotkey.Config{Enter: c.cfg.HotRate}); err != nil {
+			return err
+		}
 	}
 	// The bytes are the bound; as many entries as they hold are welcome.
 	entries := max(1, c.cfg.L1MaxBytes/localcache.EntryOverhead)
