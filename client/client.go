@@ -68,7 +68,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	if err := c.probe(ctx); err != nil {
 		return nil, errors.Join(err, c.closeNodes())
 	}
-	c.startLoops()
+	c.startLoops() //nolint:contextcheck // the loops live until Close, not until ctx ends
 	return c, nil
 }
 

@@ -105,7 +105,7 @@ func Unavailable(err error) bool { return redisnode.IsTrouble(err) }
 // NodesOnly reports whether err is not nil and says nothing but that nodes were not reached: every error in it is a *NodeError. After a
 // Write it tells "the database has the change, but a node may still have the old row" from "the write itself failed".
 func NodesOnly(err error) bool {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree itself: every branch counts
 	case nil:
 		return false
 	case *NodeError:
@@ -124,7 +124,7 @@ func NodesOnly(err error) bool {
 
 // UnreachedKeys returns the keys of all *NodeErrors in err: what to invalidate again, later. The order is not defined.
 func UnreachedKeys(err error) []string {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree itself: every branch counts
 	case nil:
 		return nil
 	case *NodeError:

@@ -15,13 +15,13 @@ import (
 type Layer int
 
 const (
-	// LayerNone: there is no value.
+	// LayerNone says that there is no value.
 	LayerNone Layer = iota
-	// LayerL1: this process's own copy.
+	// LayerL1 is this process's own copy.
 	LayerL1
-	// LayerL2: the node that owns the key.
+	// LayerL2 is the node that owns the key.
 	LayerL2
-	// LayerSource: the loader, in this call or in one that it joined.
+	// LayerSource is the loader, in this call or in one that it joined.
 	LayerSource
 )
 

@@ -463,7 +463,7 @@ func TestHardExpiry(t *testing.T) {
 		start := time.Now()
 		want(t, c, "a", "1", client.LayerSource)
 		src.set("a", "2")
-		time.Sleep(start.Add(3*time.Second - time.Millisecond).Sub(time.Now()))
+		time.Sleep(time.Until(start.Add(3*time.Second - time.Millisecond)))
 		want(t, c, "a", "1", client.LayerL1)
 		time.Sleep(time.Millisecond)
 		want(t, c, "a", "2", client.LayerSource)

@@ -66,8 +66,8 @@ type NodeStats struct {
 	LastError   error         // the latest failure of a health check; nil while it succeeds
 }
 
-// ClientStats is a snapshot of what caches share.
-type ClientStats struct {
+// Stats is a snapshot of what caches share.
+type Stats struct {
 	Nodes         []NodeStats
 	LoadsRunning  int    // loader calls under way, those that ignore their timeout included
 	LoadsQueued   int    // loads that wait for a place
@@ -76,9 +76,9 @@ type ClientStats struct {
 }
 
 // Stats returns the client's counters.
-func (c *Client) Stats() ClientStats {
+func (c *Client) Stats() Stats {
 	l := c.limiter.Stats()
-	s := ClientStats{LoadsRunning: l.Running, LoadsQueued: l.Queued, LoadsHighest: l.Highest, LoadsRejected: l.Rejected}
+	s := Stats{LoadsRunning: l.Running, LoadsQueued: l.Queued, LoadsHighest: l.Highest, LoadsRejected: l.Rejected}
 	for i, n := range c.ring.Nodes() {
 		info := c.nodes[i].Info()
 		s.Nodes = append(s.Nodes, NodeStats{

@@ -231,10 +231,13 @@ func nodeLoss(ctx context.Context, cl *client.Client, products *client.Cache[Pro
 // startNodes starts three cache nodes and says what they are. kill ends one by its id, as kill -9 does.
 func startNodes(ctx context.Context) (cfg client.Config, kill func(id string), stop func(), err error) {
 	path, err := redistest.Find()
-	if err != nil {
+	if errors.Is(err, redistest.ErrNotFound) {
 		fmt.Println("nodes: 3 embedded ones (no redis-server on PATH; nothing else is different)")
 		nodes := clienttest.New(3)
 		return nodes.Config(), func(id string) { nodes.ByID(id).Down() }, nodes.Close, nil
+	}
+	if err != nil {
+		return client.Config{}, nil, nil, err
 	}
 	servers := make(map[string]*redistest.Server)
 	stop = func() {
