@@ -161,7 +161,7 @@ func batch(ctx context.Context, products *client.Cache[Product], db *database) e
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s: %d of %d keys, %d queries, %v\n", label, len(found), len(ids), db.queries.Load()-before, round(time.Since(start)))
+		fmt.Printf("%s: %d of %d keys in %v, database queries: %d\n", label, len(found), len(ids), round(time.Since(start)), db.queries.Load()-before)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func missing(ctx context.Context, products *client.Cache[Product], db *database)
 			return fmt.Errorf("missing: got %w", err)
 		}
 	}
-	fmt.Printf("missing key: asked 100 times, %d query\n", db.queries.Load()-before)
+	fmt.Printf("missing key: asked 100 times, database queries: %d\n", db.queries.Load()-before)
 	return nil
 }
 
@@ -222,7 +222,7 @@ func nodeLoss(ctx context.Context, cl *client.Client, products *client.Cache[Pro
 		}
 		layers[r.Layer]++
 	}
-	fmt.Printf("node killed: %s is dead; 300 reads, 0 errors: %d from the other nodes, %d from the database (%d queries), %v\n",
+	fmt.Printf("node killed: %s is dead; 300 reads, 0 errors: %d from the other nodes, %d from the database (queries: %d), %v\n",
 		r.Node, layers[client.LayerL2], layers[client.LayerSource], db.queries.Load()-before, round(time.Since(start)))
 	fmt.Printf("             loader calls at once, at most: %d\n", cl.Stats().LoadsHighest)
 	return nil
