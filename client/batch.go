@@ -6,11 +6,13 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/go-shelf/shelf/internal/redisnode"
 	"github.com/go-shelf/shelf/stampede"
 )
 
@@ -34,16 +36,23 @@ func (c *Cache[V]) GetMany(ctx context.Context, keys []string) (map[string]V, er
 	if c.closed.Load() {
 		return nil, ErrClosed // also without keys
 	}
-	for _, k := range keys {
+	for i, k := range keys {
 		if err := c.admit(ctx, k); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("shelf: keys[%d]: %w", i, err)
 		}
 	}
 	b := &batch[V]{c: c, asked: time.Now(), found: make(map[string]V, len(keys)), failed: make(map[string]error)}
 	missing := b.read(ctx, b.local(keys))
+	defer func() {
+		for _, w := range missing {
+			w.ticket.cancel()
+		}
+	}()
 	if err := ctx.Err(); err != nil {
 		return b.found, err
 	}
+	c.counters.waiting.Add(int64(len(missing)))
+	defer c.counters.waiting.Add(-int64(len(missing)))
 	b.load(ctx, missing)
 	return b.found, b.err()
 }
@@ -107,7 +116,7 @@ func (b *batch[V]) read(ctx context.Context, byOwner map[int][]wanted[V]) []want
 
 // readNode reads one node's keys, a bounded number a command. After a command that failed the node is not asked again in this call.
 func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []wanted[V]) {
-	down := false
+	down, cause := false, errDown
 	for len(group) > 0 {
 		part := group[:min(len(group), maxKeys)]
 		group = group[len(part):]
@@ -119,13 +128,16 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 			}
 			var err error
 			if vals, err = part[0].node.MGet(ctx, names); err != nil {
-				b.c.counters.nodeErrors.Add(1)
-				vals, down = nil, true
+				vals, cause = nil, err
+				if ctx.Err() == nil {
+					b.c.counters.nodeErrors.Add(1)
+					down = !redisnode.IsPoolTimeout(err) // as in lookup
+				}
 			}
 		}
 		for i, w := range part {
 			if vals == nil {
-				w.down = true
+				w.down, w.cause = down, cause
 				missing = append(missing, w)
 			} else if !b.answer(ctx, w, vals[i]) {
 				missing = append(missing, w)
@@ -164,7 +176,7 @@ func (b *batch[V]) settle(key string, e *entry[V], err error) {
 	}
 }
 
-// err joins what failed. A batch whose caller has left is that caller's own error.
+// err joins what failed, in no order.
 func (b *batch[V]) err() error {
 	errs := make([]error, 0, len(b.failed))
 	for k, err := range b.failed {
@@ -175,25 +187,19 @@ func (b *batch[V]) err() error {
 
 // load gets what the nodes did not have.
 func (b *batch[V]) load(ctx context.Context, missing []wanted[V]) {
-	missing = slices.DeleteFunc(missing, func(w wanted[V]) bool {
+	missing = slices.DeleteFunc(slices.Clone(missing), func(w wanted[V]) bool {
 		err := b.c.recursion(ctx, w.key)
 		if err != nil {
-			w.ticket.cancel()
 			b.settle(w.key, nil, err)
 		}
 		return err != nil
 	})
-	defer func() {
-		for _, w := range missing {
-			w.ticket.cancel()
-		}
-	}()
 	switch {
 	case len(missing) == 0:
 	case b.c.cfg.Truth:
 		for _, w := range missing {
-			if w.down {
-				b.settle(w.key, nil, &NodeError{Node: w.nodeID(), Op: "get", Keys: []string{w.key}, Err: errDown})
+			if w.cause != nil {
+				b.settle(w.key, nil, &NodeError{Node: w.nodeID(), Op: "get", Keys: []string{w.key}, Err: w.cause})
 			}
 		}
 	case b.c.cfg.LoadMany == nil:
@@ -258,7 +264,9 @@ func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V]) {
 			continue
 		}
 		e := res.Value.entry
-		e.value = b.c.copied(e.value)
+		if err == nil {
+			b.c.own(&e)
+		}
 		b.settle(k, &e, err)
 	}
 }
@@ -280,10 +288,12 @@ func (b *batch[V]) lead(ctx context.Context, led *stampede.Batch[outcome[V]], by
 		w := byKey[k]
 		res, err := led.Wait(k).Get(ctx)
 		e := res.Value.entry
-		if err == nil && !res.Value.refused && !res.Value.stale {
+		if err == nil && res.Value.mayKeep() {
 			w.ticket.commit(&e, w.owner, b.asked, time.Now())
 		}
-		e.value = b.c.copied(e.value)
+		if err == nil {
+			b.c.own(&e)
+		}
 		b.settle(k, &e, err)
 	}
 }

@@ -102,7 +102,7 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 			case err != nil: // the request may have been done all the same: its token is not used
 				grants = append(grants, grant[V]{slot: s})
 			case st.Found:
-				r.finish(s, outcome[V]{entry: st.Entry, layer: LayerL2})
+				r.finish(s, outcome[V]{entry: st.Entry, layer: LayerL2, storable: true})
 			case st.Status == stampede.Granted:
 				grants = append(grants, grant[V]{slot: s, token: tokens[i], floor: st.Floor})
 			case st.Status == stampede.NoStore:
@@ -135,6 +135,7 @@ func (r *batchRun[V]) loadAndFill(ctx context.Context, grants []grant[V], place 
 	}
 	defer r.releaseAll(ctx, leases)
 	loaded, err := r.loadMany(ctx, grants, place)
+	r.c.countFailure(err)
 	if err != nil {
 		r.releaseAll(ctx, leases) // before anybody hears of it: who tries again at once must not find them held
 		for _, g := range grants {
@@ -159,7 +160,11 @@ func (r *batchRun[V]) loadAndFill(ctx context.Context, grants []grant[V], place 
 	r.releaseAll(ctx, leases)
 	for _, g := range others {
 		l := loaded[g.key]
-		r.finish(g.slot, outcome[V]{entry: l.Entry, layer: LayerSource, stale: below(l, g.floor)})
+		stale := below(l, g.floor)
+		if stale {
+			r.c.counters.loadsStale.Add(1)
+		}
+		r.finish(g.slot, outcome[V]{entry: l.Entry, layer: LayerSource, stale: stale, storable: !l.Unstorable})
 	}
 }
 
@@ -208,9 +213,8 @@ func (r *batchRun[V]) loadMany(ctx context.Context, grants []grant[V], place *st
 		defer scope.over.Store(true)
 		began := time.Now()
 		r.c.counters.loads.Add(1)
-		rows, err := r.c.cfg.LoadMany(ctx, keys)
+		rows, err := r.c.loadRows(ctx, keys)
 		if err != nil {
-			r.c.counters.loadErrors.Add(1)
 			return nil, err
 		}
 		loaded := make(map[string]stampede.Loaded[entry[V]], len(grants))
@@ -236,7 +240,7 @@ func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[str
 		}
 		for i, reply := range part[0].session.EvalMany(ctx, calls) {
 			s := part[i]
-			o := outcome[V]{entry: loaded[s.key].Entry, layer: LayerSource}
+			o := outcome[V]{entry: loaded[s.key].Entry, layer: LayerSource, storable: true}
 			o.entry.wire = nil
 			if reply.Err != nil {
 				r.c.counters.fillErrors.Add(1)
@@ -292,7 +296,7 @@ func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held [
 			}
 			switch st := s.watched(vals[2*i], vals[2*i+1]); {
 			case st.Found:
-				r.finish(s, outcome[V]{entry: st.Entry, layer: LayerL2})
+				r.finish(s, outcome[V]{entry: st.Entry, layer: LayerL2, storable: true})
 			case st.Status == stampede.Held:
 				held = append(held, s)
 			default:

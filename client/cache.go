@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/go-shelf/shelf/hotkey"
 	"github.com/go-shelf/shelf/localcache"
@@ -48,6 +49,9 @@ type Cache[V any] struct {
 
 // NewCache makes a cache on a client. A wrong configuration is a *ConfigError.
 func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
+	if cl == nil {
+		return nil, &ConfigError{"Client", "nil", "a cache needs a client, from New"}
+	}
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
@@ -92,6 +96,12 @@ func (c *Cache[V]) makeLoop() (err error) {
 	return err
 }
 
+// Where tells which node owns a key, by its id, and the name of the key's entry there: for a look at it with other tools.
+func (c *Cache[V]) Where(key string) (node, name string) {
+	name = c.names.data(key)
+	return c.client.nodeID(c.client.ring.OwnerIndex(name)), name
+}
+
 // close refuses new calls and waits for the loads under way.
 func (c *Cache[V]) close(ctx context.Context) error {
 	c.closed.Store(true)
@@ -109,8 +119,8 @@ func (c *Cache[V]) admit(ctx context.Context, key string) error {
 	return ctx.Err()
 }
 
-// own returns a key that no other work has, for c.forces.
-func (c *Cache[V]) own() string { return strconv.FormatUint(c.sequence.Add(1), 36) }
+// ownKey returns a key that no other work has, for c.forces.
+func (c *Cache[V]) ownKey() string { return strconv.FormatUint(c.sequence.Add(1), 36) }
 
 // copied is v as a caller may have it: a copy of its own where values are copied.
 func (c *Cache[V]) copied(v V) V {
@@ -136,7 +146,7 @@ type ticket[V any] struct {
 	ticket localcache.Ticket
 }
 
-// wantL1 counts a read and takes a ticket where the key belongs in L1.
+// wantL1 takes a ticket where the key belongs in L1.
 func (c *Cache[V]) wantL1(key string, hot bool) ticket[V] {
 	if c.l1 == nil || (c.cfg.L1 == L1Hot && !hot) {
 		return ticket[V]{}
@@ -152,8 +162,12 @@ func (t ticket[V]) commit(e *entry[V], owner int, asked, now time.Time) {
 	}
 	age := e.ageAt(asked)
 	left := min(t.c.cfg.L1TTL, e.hard-age)
-	kept := l1Entry[V]{value: t.c.copied(e.value), version: e.version, born: asked.Add(-age), owner: owner, negative: e.negative}
-	t.c.l1.Commit(t.ticket, kept, int64(e.size), asked.Add(left), now)
+	kept := l1Entry[V]{version: e.version, born: asked.Add(-age), owner: owner, negative: e.negative}
+	if !e.negative {
+		kept.value = t.c.copied(e.value)
+	}
+	// What the value takes in memory is not known; what it takes when it is encoded is a fair guess.
+	t.c.l1.Commit(t.ticket, kept, int64(unsafe.Sizeof(kept))+int64(e.size), asked.Add(left), now)
 }
 
 // cancel gives the ticket back; it does nothing after a commit.

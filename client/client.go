@@ -30,9 +30,11 @@ type Client struct {
 	loops     sync.WaitGroup // one health loop a node
 	stopLoops context.CancelFunc
 
-	mu     sync.Mutex
-	caches map[string]cacheCloser // by name and schema
-	writes gate
+	mu      sync.Mutex
+	caches  map[string]cacheCloser // by name and schema; nil once Close has begun
+	writes  gate
+	closing chan struct{} // made by the first Close, closed when it is through
+	closed  error         // what it returned
 }
 
 // cacheCloser is what Close needs of a Cache, whatever its type of value.
@@ -50,7 +52,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	r, err := ring.New(ring.Config{Nodes: cfg.Nodes, Points: cfg.RingPoints})
 	if err != nil {
-		return nil, fmt.Errorf("shelf: Config.Nodes: %w", err)
+		return nil, leafError("Config", err)
 	}
 	limiter, err := stampede.NewLimiter(stampede.LimiterConfig{
 		Max: cfg.MaxLoads, Queue: cfg.LoadQueue, QueueTimeout: cfg.LoadQueueTimeout,
@@ -95,12 +97,12 @@ func (c *Client) openNodes() error {
 	return nil
 }
 
-// logRun tells of a server process that was met for the first time, or that took another one's place.
+// logRun tells of a server process that took another one's place.
 func (c *Client) logRun(n ring.Node, prev, now redisnode.Info) {
-	if now.RunID == "" {
-		return // an embedded node has no runs
+	if prev.RunID == "" {
+		return
 	}
-	c.cfg.Logger.Info("shelf: node has a new server process", "node", n.ID, "addr", n.Addr,
+	c.cfg.Logger.Info("shelf: node was restarted", "node", n.ID, "addr", n.Addr,
 		"version", now.Version, "run", now.RunID, "previous_run", prev.RunID)
 }
 
@@ -122,7 +124,7 @@ func (c *Client) probe(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, n := range c.nodes {
 		wg.Go(func() {
-			if _, err := n.Probe(ctx); errors.Is(err, ErrClusterMode) {
+			if _, err := n.Probe(ctx); redisnode.IsWrongServer(err) {
 				errs[i] = fmt.Errorf("shelf: Config.Nodes: %w", err)
 			}
 		})
@@ -146,24 +148,37 @@ func (c *Client) startLoops() {
 	}
 }
 
-// Node returns the driver's client of the node that owns a key, for whatever Shelf does not do. The key is hashed as it is given, with no
-// prefix added: use the same string in the command. Values written this way must not use names that a cache of this client uses.
-func (c *Client) Node(key string) *redis.Client {
-	return c.nodes[c.ring.OwnerIndex(key)].Client()
+// Node returns the driver's client of the node that owns a name, for whatever Shelf does not do. The name is hashed as it is given: use the same string in the
+// command, and none that a cache of this client uses. (Where a *cache's* key lives, Cache.Where tells.)
+func (c *Client) Node(name string) *redis.Client {
+	return c.nodes[c.ring.OwnerIndex(name)].Client()
 }
-
-// NodeID returns the id of the node that owns a key; the key as for Node.
-func (c *Client) NodeID(key string) string { return c.ring.Owner(key).ID }
 
 // Close ends the client. It refuses new calls with ErrClosed, waits for writes, loads and refreshes that are under way, and closes the
 // connections. When ctx ends first it closes the connections all the same and returns an error that says what was left; loaders that
-// ignore their context may then still run. It may be called more than once.
+// ignore their context may then still run. A further call waits for the first, or until its own ctx ends, and returns the same.
 func (c *Client) Close(ctx context.Context) error {
-	errs := []error{c.writes.close(ctx)}
 	c.mu.Lock()
-	caches := c.caches
-	c.caches = nil
+	caches, first := c.caches, c.closing == nil
+	if first {
+		c.caches, c.closing = nil, make(chan struct{})
+	}
 	c.mu.Unlock()
+	if first {
+		c.closed = c.shut(ctx, caches)
+		close(c.closing)
+		return c.closed
+	}
+	select {
+	case <-c.closing:
+		return c.closed
+	case <-ctx.Done():
+		return fmt.Errorf("shelf: Close: another call is still at it: %w", ctx.Err())
+	}
+}
+
+func (c *Client) shut(ctx context.Context, caches map[string]cacheCloser) error {
+	errs := []error{c.writes.close(ctx)}
 	for _, cache := range caches {
 		errs = append(errs, cache.close(ctx))
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"time"
 
@@ -36,6 +37,8 @@ const (
 	// MaxTTL is the longest time to live: ten years. It keeps every sum of a clock and a TTL far from an overflow.
 	MaxTTL = 10 * 365 * 24 * time.Hour
 
+	maxValueBytes  = 512 << 20        // what a server takes as one string, by default
+	minL1Bytes     = 4 << 10          // room for a few entries
 	minLeaseMargin = time.Second      // a lease outlives the load timeout by at least this
 	markTTL        = 10 * time.Second // how long an invalidation's mark is kept
 	noStoreTTL     = time.Second      // how long "do not wait, this value cannot be stored" is kept
@@ -44,19 +47,22 @@ const (
 // Config configures a Client. Nodes must be given; every other zero means the default that its field names. A negative or
 // otherwise wrong value is a *ConfigError from New, before anything starts.
 type Config struct {
-	// Nodes are the Redis nodes. A node's ID is its identity: keep it when the address changes, or its keys move.
+	// Nodes are the Redis nodes. A node's ID is its identity: keep it when the address changes, or its keys move. Replicas are not
+	// used yet.
 	Nodes []ring.Node
 
-	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none.
+	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. An
+	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* (entries, leases, marks).
 	Namespace string
 
 	// RingPoints is the number of points on the ring for a node of weight 1; 0 means 1,024. All clients of the same nodes must agree.
 	RingPoints int
 
-	// OperationTimeout bounds every command to a node, the dial of a connection included; 0 means 50 ms. There are no retries.
+	// OperationTimeout bounds every command to a node, and before that the wait for a connection and its dial; 0 means 50 ms, at least
+	// 1 ms. There are no retries.
 	OperationTimeout time.Duration
 
-	// PoolSize is the number of connections a node; 0 means 16.
+	// PoolSize is the most connections a node; 0 means 16. Concurrent reads share commands, so a few carry a lot.
 	PoolSize int
 
 	// Redis, when not nil, is called once for each node with the driver's options, to set TLSConfig, Username and Password (ACL),
@@ -96,6 +102,12 @@ func (c Config) withDefaults() (Config, error) {
 		orDefaultDuration("Config.OperationTimeout", &c.OperationTimeout, DefaultOperationTimeout),
 		orDefaultDuration("Config.LoadQueueTimeout", &c.LoadQueueTimeout, DefaultLoadQueueTimeout),
 	)
+	if err == nil && c.OperationTimeout < time.Millisecond {
+		err = &ConfigError{"Config.OperationTimeout", c.OperationTimeout, "must be at least 1ms (a number without a unit is nanoseconds)"}
+	}
+	if err == nil && c.RingPoints > ring.MaxPoints {
+		err = &ConfigError{"Config.RingPoints", c.RingPoints, fmt.Sprintf("must be at most %d", ring.MaxPoints)}
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -110,8 +122,8 @@ func checkNodes(nodes []ring.Node) error {
 	addrs := make(map[string]int, len(nodes))
 	for i, n := range nodes {
 		field := fmt.Sprintf("Config.Nodes[%d].Addr", i)
-		if n.Addr == "" {
-			return &ConfigError{field, `""`, "must be given, as host:port"}
+		if host, port, err := net.SplitHostPort(n.Addr); err != nil || host == "" || port == "" {
+			return &ConfigError{field, strconv.Quote(n.Addr), "must be given as host:port"}
 		}
 		if j, twice := addrs[n.Addr]; twice {
 			return &ConfigError{field, strconv.Quote(n.Addr), fmt.Sprintf("is the address of Nodes[%d] too: two nodes cannot be one server", j)}
@@ -162,7 +174,7 @@ type CacheConfig[V any] struct {
 	// NoEarlyRefresh leaves refreshing to SoftTTL alone.
 	NoEarlyRefresh bool
 
-	// NegativeTTL is how long "the source has no such row" is remembered; 0 means 30 s, or TTL where that is shorter.
+	// NegativeTTL is how long "the source has no such row" is remembered; 0 means 30 s, or TTL where that is shorter. At most TTL.
 	NegativeTTL time.Duration
 	// NoNegative remembers no absent rows: every read of one asks the loader.
 	NoNegative bool
@@ -172,14 +184,15 @@ type CacheConfig[V any] struct {
 	Load func(ctx context.Context, key string) (V, error)
 
 	// LoadMany reads many rows at once; keys that are missing from the map do not exist. It is used by GetMany, and by Get where
-	// Load is nil. Without it, GetMany calls Load for each key.
+	// Load is nil. With an error the map is not used. Without it, GetMany calls Load for each key.
 	LoadMany func(ctx context.Context, keys []string) (map[string]V, error)
 
 	// MaxLoadKeys is the most keys that one LoadMany call gets; 0 means 1,000.
 	MaxLoadKeys int
 
 	// Truth marks a cache with no source behind it (sessions, flags): there is no loader, Set and SetMany write it, a missing
-	// key is ErrNotFound. Only such caches may Set.
+	// key is ErrNotFound. Only such caches may Set. Their entries live exactly TTL unless Jitter is given; mind that with L1 another
+	// process serves what it has for L1TTL.
 	Truth bool
 
 	// LoadTimeout is when a load is given up; 0 means 3 s.
@@ -203,7 +216,7 @@ type CacheConfig[V any] struct {
 	// cache and the loader's result, and must not be modified.
 	Clone func(V) V
 
-	// MaxValueBytes is the largest encoded value that is stored; 0 means 1 MiB. A larger one is returned to its callers, not
+	// MaxValueBytes is the largest encoded value that is stored; 0 means 1 MiB, at most 512 MiB. A larger one is returned to its callers, not
 	// stored, and counted.
 	MaxValueBytes int
 
@@ -214,7 +227,7 @@ type CacheConfig[V any] struct {
 	// can go unseen here. 0 means 2 s.
 	L1TTL time.Duration
 
-	// L1MaxBytes bounds the in-process cache; 0 means 64 MiB.
+	// L1MaxBytes bounds the in-process cache; 0 means 64 MiB, at least 4 KiB. An entry counts with its key, its encoded size and some 250 bytes.
 	L1MaxBytes int64
 
 	// HotRate is the rate, in reads a second in this process, from which a key is hot; 0 means 100.
@@ -236,6 +249,9 @@ func (c CacheConfig[V]) withDefaults() (CacheConfig[V], error) {
 	}
 	if c.Codec == nil {
 		c.Codec = defaultCodec[V]()
+	}
+	if c.MaxValueBytes > maxValueBytes {
+		return c, &ConfigError{"CacheConfig.MaxValueBytes", c.MaxValueBytes, fmt.Sprintf("must be at most %d", maxValueBytes)}
 	}
 	return c, firstError(
 		checkCodec(c.Codec),
@@ -271,11 +287,17 @@ func (c *CacheConfig[V]) checkTTLs() error {
 	if c.NegativeTTL == 0 {
 		c.NegativeTTL = min(DefaultNegativeTTL, c.TTL)
 	}
+	if c.Truth { // nothing could refresh an entry, and a session ends when it was told to
+		c.SoftTTL, c.NoEarlyRefresh, c.NoJitter = c.TTL, true, c.NoJitter || c.Jitter == 0
+	}
 	if err := checkTTL("CacheConfig.SoftTTL", c.SoftTTL); err != nil {
 		return err
 	}
 	if c.SoftTTL > c.TTL {
 		return &ConfigError{"CacheConfig.SoftTTL", c.SoftTTL, fmt.Sprintf("must not be longer than TTL (%v)", c.TTL)}
+	}
+	if c.NegativeTTL > c.TTL {
+		return &ConfigError{"CacheConfig.NegativeTTL", c.NegativeTTL, fmt.Sprintf("must not be longer than TTL (%v)", c.TTL)}
 	}
 	return checkTTL("CacheConfig.NegativeTTL", c.NegativeTTL)
 }
@@ -331,6 +353,9 @@ func (c *CacheConfig[V]) checkL1() error {
 	}
 	if c.L1MaxBytes == 0 {
 		c.L1MaxBytes = DefaultL1MaxBytes
+	}
+	if c.L1MaxBytes < minL1Bytes {
+		return &ConfigError{"CacheConfig.L1MaxBytes", c.L1MaxBytes, fmt.Sprintf("must be at least %d (or L1Off)", minL1Bytes)}
 	}
 	return orDefaultDuration("CacheConfig.L1TTL", &c.L1TTL, DefaultL1TTL)
 }

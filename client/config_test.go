@@ -28,6 +28,10 @@ func TestConfigRefused(t *testing.T) {
 		{"duplicate id", client.Config{Nodes: node(ring.Node{ID: "a", Addr: "127.0.0.1:2"})}, []string{"Nodes[1].ID", `"a"`}},
 		{"empty id", client.Config{Nodes: node(ring.Node{Addr: "127.0.0.1:2"})}, []string{"Nodes[1].ID"}},
 		{"empty address", client.Config{Nodes: node(ring.Node{ID: "b"})}, []string{"Nodes[1].Addr", "must be given"}},
+		{"address without a port", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "localhost"})}, []string{"Nodes[1].Addr", `"localhost"`, "host:port"}},
+		{"address as a URL", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "redis://localhost:6379"})}, []string{"Nodes[1].Addr", "host:port"}},
+		{"timeout without a unit", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), OperationTimeout: 50}, []string{"Config.OperationTimeout", "50ns", "at least 1ms"}},
+		{"points", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), RingPoints: 1 << 30}, []string{"Config.RingPoints", "1073741824"}},
 		{"one server twice", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:1"})}, []string{"Nodes[1].Addr", "127.0.0.1:1", "Nodes[0]"}},
 		{"negative weight", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2", Weight: -1})}, []string{"Nodes[1].Weight", "-1"}},
 		{"weight NaN", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2", Weight: math.NaN()})}, []string{"Nodes[1].Weight", "NaN"}},
@@ -45,6 +49,10 @@ func TestConfigRefused(t *testing.T) {
 			if err == nil {
 				_ = cl.Close(t.Context())
 				t.Fatal("accepted")
+			}
+			var ce *client.ConfigError
+			if !errors.As(err, &ce) {
+				t.Errorf("%T is not a *ConfigError", err)
 			}
 			mentions(t, err, tc.want)
 		})
@@ -94,6 +102,9 @@ func TestCacheConfigRefused(t *testing.T) {
 		{"unknown codec", func(c *client.CacheConfig[string]) { c.Codec = upper{id: 7} }, []string{"CacheConfig.Codec", "id 7", "unknown codec"}},
 		{"unknown L1 mode", func(c *client.CacheConfig[string]) { c.L1 = 9 }, []string{"CacheConfig.L1", "9"}},
 		{"negative L1 TTL", func(c *client.CacheConfig[string]) { c.L1TTL = -1 }, []string{"CacheConfig.L1TTL", "-1ns"}},
+		{"negative TTL above TTL", func(c *client.CacheConfig[string]) { c.NegativeTTL = 5 * time.Minute }, []string{"CacheConfig.NegativeTTL", "5m0s", "TTL (1m0s)"}},
+		{"tiny L1", func(c *client.CacheConfig[string]) { c.L1MaxBytes = 1 }, []string{"CacheConfig.L1MaxBytes", "4096"}},
+		{"enormous values", func(c *client.CacheConfig[string]) { c.MaxValueBytes = 1 << 40 }, []string{"CacheConfig.MaxValueBytes", "536870912"}},
 		{"negative L1 bytes", func(c *client.CacheConfig[string]) { c.L1MaxBytes = -1 }, []string{"CacheConfig.L1MaxBytes", "-1"}},
 		{"negative hot rate", func(c *client.CacheConfig[string]) { c.HotRate = -1 }, []string{"CacheConfig.HotRate", "-1"}},
 	} {
@@ -107,6 +118,15 @@ func TestCacheConfigRefused(t *testing.T) {
 			}
 			mentions(t, err, tc.want)
 		})
+	}
+}
+
+// TestNoClient: nothing panics on a wrong argument.
+func TestNoClient(t *testing.T) {
+	_, err := client.NewCache(nil, client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: echo})
+	var ce *client.ConfigError
+	if !errors.As(err, &ce) {
+		t.Errorf("got %v, want a *ConfigError", err)
 	}
 }
 

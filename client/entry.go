@@ -4,6 +4,7 @@
 package client
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/go-shelf/shelf/internal/redisnode"
@@ -17,6 +18,7 @@ type entry[V any] struct {
 	born  time.Time // when its age was zero, on this process's clock
 	size  int       // bytes on the wire
 	wire  []byte    // what to store; nil for an entry that was read, or that cannot be stored
+	fault error     // why a value cannot be stored, where that is a fault of the value
 }
 
 func (e *entry[V]) ageAt(now time.Time) time.Duration { return max(0, now.Sub(e.born)) }
@@ -49,17 +51,27 @@ func (c *Cache[V]) judge(data []byte, n *redisnode.Node) (entry[V], freshness) {
 	}
 	e := entry[V]{header: h, born: now.Add(-age), size: len(data)}
 	if !h.negative {
-		v, err := c.cfg.Codec.Decode(payload)
-		if err != nil {
+		if e.value, ok = c.decode(payload); !ok {
 			c.counters.foreign.Add(1)
 			return entry[V]{}, unusable
 		}
-		e.value = v
 	}
 	if age >= h.soft || c.early(&h, age) {
 		return e, softened
 	}
 	return e, fresh
+}
+
+// decode is the codec's work. A codec that panics on bytes that it does not understand says, in its way, that they are foreign; and it may be
+// at work in a goroutine of ours, whose panic would be the process's.
+func (c *Cache[V]) decode(payload []byte) (v V, ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	v, err := c.cfg.Codec.Decode(payload)
+	return v, err == nil
 }
 
 // early is the election of one reader, ahead of soft expiry, the likelier the nearer expiry is and the longer a load takes.
@@ -68,13 +80,17 @@ func (c *Cache[V]) early(h *header, age time.Duration) bool {
 }
 
 // seal makes the entry of a value that was loaded, or of its absence, ready to be stored. began is when the load began: ages count
-// from there, since the value may be as old as that. ttl 0 is the cache's own. A value that cannot be stored has no wire form.
-func (c *Cache[V]) seal(v V, negative bool, n *redisnode.Node, began time.Time, cost, ttl time.Duration) entry[V] {
+// from there, since the value may be as old as that. The zero of the options is the cache's own TTL and version. A value that cannot be
+// stored has no wire form, and fault says why if that is an error.
+func (c *Cache[V]) seal(v V, negative bool, n *redisnode.Node, began time.Time, cost time.Duration, o SetOptions) entry[V] {
 	e := entry[V]{value: v, born: began}
 	e.header = header{codec: c.cfg.Codec.ID(), negative: negative, created: n.Now(began), cost: cost}
-	e.soft, e.hard = c.lifetimes(negative, ttl)
+	e.soft, e.hard = c.lifetimes(negative, o.TTL)
 	if !negative && c.cfg.Version != nil {
 		e.version = c.cfg.Version(v)
+	}
+	if o.Version > 0 {
+		e.version = o.Version
 	}
 	if negative && c.cfg.NoNegative {
 		return e
@@ -84,11 +100,13 @@ func (c *Cache[V]) seal(v V, negative bool, n *redisnode.Node, began time.Time, 
 		var err error
 		if payload, err = c.cfg.Codec.Append(nil, v); err != nil {
 			c.counters.unencodable.Add(1)
+			e.fault = fmt.Errorf("%w: %w", ErrUnencodable, err)
 			return e
 		}
 	}
 	if len(payload) > c.cfg.MaxValueBytes {
 		c.counters.oversized.Add(1)
+		e.fault = fmt.Errorf("%w: it encodes to %d bytes, at most %d are stored (CacheConfig.MaxValueBytes)", ErrTooLarge, len(payload), c.cfg.MaxValueBytes)
 		return e
 	}
 	e.wire = appendEnvelope(make([]byte, 0, headerBytes+len(payload)), e.header, payload)

@@ -6,13 +6,15 @@ package client
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/go-shelf/shelf/internal/redisnode"
 	"github.com/go-shelf/shelf/stampede"
 )
 
 // The errors that a caller of a cache can meet, besides the loader's own error and its own context's. All are possibly
-// wrapped: use errors.Is. A node that fails is never one of them on a read: a read that cannot use the cache goes to the loader.
+// wrapped: use errors.Is. A node that fails is none of them on a read: a read that cannot use the cache goes to the loader. (But where
+// there is no loader, in a cache that is itself the truth, it is a *NodeError.)
 var (
 	// ErrNotFound says that the source has no such row. A loader returns it (wrapped or not) to say so, and then it is
 	// remembered for the negative TTL; any other error is never remembered. A remembered absence is this very error, without what
@@ -22,8 +24,12 @@ var (
 	// ErrInvalidKey is returned, before any I/O, for a key that is empty or longer than MaxKeyBytes.
 	ErrInvalidKey = errors.New("shelf: invalid key")
 
-	// ErrInvalidTTL is returned for a time to live that is not positive or longer than MaxTTL.
+	// ErrInvalidTTL is returned for a time to live below 1 ms or above MaxTTL.
 	ErrInvalidTTL = errors.New("shelf: invalid TTL")
+
+	// ErrUnencodable is returned by Set for a value that the codec cannot encode; it wraps the codec's error. A *loaded* value is
+	// returned to the caller and just not stored.
+	ErrUnencodable = errors.New("shelf: value cannot be encoded")
 
 	// ErrTooLarge is returned by Set for a value that encodes to more than MaxValueBytes. A *loaded* value of that size is
 	// returned to the caller and just not stored.
@@ -64,6 +70,18 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("shelf: %s is %v: %s", e.Field, e.Value, e.Rule)
 }
 
+// leafError is a *ConfigError of what one of our packages says about a part of the configuration that is handed on to it. They all say it in the
+// form "package: Field is value: rule".
+func leafError(structure string, err error) error {
+	_, text, ok1 := strings.Cut(err.Error(), ": ")
+	field, text, ok2 := strings.Cut(text, " is ")
+	value, rule, ok3 := strings.Cut(text, ": ")
+	if !ok1 || !ok2 || !ok3 {
+		return fmt.Errorf("shelf: %s: %w", structure, err)
+	}
+	return &ConfigError{structure + "." + field, value, rule}
+}
+
 // KeyError ties an error to the key that it belongs to, in calls that take many keys.
 type KeyError struct {
 	Key string
@@ -75,10 +93,10 @@ func (e *KeyError) Error() string { return fmt.Sprintf("shelf: key %s: %v", shor
 // Unwrap returns the cause.
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// NodeError says that a write (an invalidation or a Set) did not reach a node, and for which keys.
+// NodeError says that a write (an invalidation or a Set) did not reach a node, or a read of a cache that is itself the truth, and for which keys.
 type NodeError struct {
 	Node string   // the node's id
-	Op   string   // "invalidate", "set"
+	Op   string   // "invalidate", "set", "get"
 	Keys []string // the caller's keys that were not reached
 	Err  error
 }

@@ -42,7 +42,7 @@ func (l Layer) String() string {
 type Result[V any] struct {
 	Value   V
 	Layer   Layer
-	Node    string        // id of the node that owns the key; "" when only L1 was asked
+	Node    string        // id of the node that owns the key
 	Age     time.Duration // since the load began, on the node's clock
 	Version uint64        // row version; 0 where the cache has none
 
@@ -59,8 +59,9 @@ type GetOptions struct {
 }
 
 // Get returns the value of a key: from this process, from the node that owns it, or from the loader. See the package comment for the
-// way it goes. The errors are ErrNotFound, the loader's own, ctx's, ErrOverloaded, ErrInvalidKey, ErrRecursiveLoad and
-// ErrClosed; a node that fails is none.
+// way it goes. The errors are ErrNotFound, the loader's own, ErrLoadTimeout, ctx's, ErrOverloaded, ErrInvalidKey, ErrRecursiveLoad and
+// ErrClosed. A node that fails is none, but for a cache that is itself the truth: nobody else can be asked there, and the error
+// is a *NodeError.
 func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
 	r, err := c.lookup(ctx, key, nil, GetOptions{})
 	return r.Value, err
@@ -88,6 +89,9 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 	if err := c.admit(ctx, key); err != nil {
 		return Result[V]{}, err
 	}
+	if c.cfg.Truth && o.Refresh {
+		o.Refresh, o.BypassL1 = false, true // what the owner has is the truth: that is what is asked for
+	}
 	now := time.Now()
 	hot := c.hot != nil && c.hot.Observe(key, now) // 1 count
 	if c.l1 != nil && !o.BypassL1 && !o.Refresh {  // 2 L1
@@ -112,12 +116,12 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 	e, f, err := s.read(ctx) // 5 owner
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return Result[V]{}, ctx.Err()
+		return Result[V]{Node: s.nodeID()}, ctx.Err()
 	case err != nil:
 		c.counters.nodeErrors.Add(1)
 		// 8: a miss, for this node. It is not asked again, unless it was our own queue for a connection that was too long: then the
 		// one caller that goes on asks for its lease.
-		s.down = !redisnode.IsPoolTimeout(err)
+		s.cause, s.down = err, !redisnode.IsPoolTimeout(err)
 	case f == fresh || f == softened:
 		c.counters.l2Hits.Add(1)
 		t.commit(&e, s.owner, now, time.Now())
@@ -127,7 +131,7 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 		return c.result(&e, LayerL2, s, f == softened && e.ageAt(time.Now()) >= e.soft)
 	}
 	if load == nil {
-		return c.noSource(s, err)
+		return c.noSource(s)
 	}
 	return c.miss(ctx, s, load, o, t, now) // 6, 7
 }
@@ -154,10 +158,10 @@ func (c *Cache[V]) result(e *entry[V], layer Layer, s *slot[V], stale bool) (Res
 
 // noSource is the answer to a miss where nothing stands behind the cache. That the owner cannot be asked is not the same as that there is
 // no entry, and here nobody else can be asked: it is the caller's error.
-func (c *Cache[V]) noSource(s *slot[V], err error) (Result[V], error) {
+func (c *Cache[V]) noSource(s *slot[V]) (Result[V], error) {
 	r := Result[V]{Node: s.nodeID()}
-	if err != nil {
-		return r, &NodeError{Node: s.nodeID(), Op: "get", Keys: []string{s.key}, Err: err}
+	if s.cause != nil {
+		return r, &NodeError{Node: s.nodeID(), Op: "get", Keys: []string{s.key}, Err: s.cause}
 	}
 	return r, ErrNotFound
 }
@@ -169,6 +173,18 @@ type outcome[V any] struct {
 	stale   bool // below the floor that an invalidation announced
 	refused bool // the lease was gone when the fill came: an invalidation passed by
 	filled  bool // the entry was stored
+	// storable: the entry may be kept, here too; not what is too large, or an absence that the cache does not remember.
+	storable bool
+}
+
+// mayKeep says whether an outcome may go into L1 (under a ticket).
+func (o *outcome[V]) mayKeep() bool { return o.storable && !o.refused && !o.stale }
+
+// own makes the value of an entry that others have too the caller's. There is none in a negative entry.
+func (c *Cache[V]) own(e *entry[V]) {
+	if !e.negative {
+		e.value = c.copied(e.value)
+	}
 }
 
 // miss gathers the callers of this process in one flight, which takes the lease, loads and fills.
@@ -198,22 +214,22 @@ func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOp
 		return Result[V]{Node: s.nodeID()}, err
 	}
 	e := res.Value.entry
-	if !res.Value.refused && !res.Value.stale && !res.Shared {
+	if res.Value.mayKeep() && !res.Shared {
 		t.commit(&e, s.owner, asked, time.Now())
 	}
-	e.value = c.copied(e.value) // the flight's value is everybody's
+	c.own(&e)
 	return c.result(&e, res.Value.layer, s, res.Value.stale)
 }
 
 // forced loads whatever the cache holds and takes the lease from whoever has it. It shares no flight: its load must begin after the call did.
 func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o GetOptions) (Result[V], error) {
 	if load == nil {
-		return c.noSource(s, nil)
+		return c.noSource(s)
 	}
 	if err := c.recursion(ctx, s.key); err != nil {
 		return Result[V]{}, err
 	}
-	res, err := c.forces.Do(ctx, c.own(), func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
+	res, err := c.forces.Do(ctx, c.ownKey(), func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
 		if o.NoFill {
 			return c.loadOnly(ctx, s, load, r)
 		}
@@ -224,7 +240,7 @@ func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o Get
 	}
 	c.dropLocal(s.key) // copies in this process are older than what was loaded
 	e := res.Value.entry
-	e.value = c.copied(e.value)
+	c.own(&e)
 	return c.result(&e, res.Value.layer, s, res.Value.stale)
 }
 
@@ -233,10 +249,17 @@ func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode s
 	out, err := stampede.Fetch(ctx, c.loop, s, mode, r, func(ctx context.Context) (stampede.Loaded[entry[V]], error) {
 		return c.load(ctx, s.key, load, s.node)
 	})
+	c.countFailure(err)
 	if err != nil {
 		return outcome[V]{}, err
 	}
-	o := outcome[V]{entry: out.Entry, layer: LayerSource, stale: out.Stale, refused: out.Refused, filled: out.Filled}
+	if out.Stale {
+		c.counters.loadsStale.Add(1)
+	}
+	o := outcome[V]{entry: out.Entry, layer: LayerSource, stale: out.Stale, refused: out.Refused, filled: out.Filled, storable: true}
+	if out.Source == stampede.FromLoad {
+		o.storable = out.Entry.wire != nil
+	}
 	o.entry.wire = nil // stored or not, nobody needs it any more
 	if out.Source != stampede.FromLoad {
 		o.layer = LayerL2

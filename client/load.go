@@ -18,11 +18,11 @@ import (
 
 // SetTTL is called by a loader, with the loader's own context, to give the value that it is about to return a time to live of its own. key is the
 // key as the loader got it. The rule is that of CacheConfig.TTL: 1 ms to MaxTTL, anything else is ErrInvalidTTL and changes nothing.
-// The cache's jitter applies, and the value softens at the same share of its TTL as the cache's others.
+// A TTL longer than the cache's extends, for this value, the time for which it may be served. The cache's jitter applies, and the value softens at the same share of its TTL as the cache's others.
 func SetTTL(ctx context.Context, key string, ttl time.Duration) error {
 	s, ok := ctx.Value(scopeKey{}).(*loadScope)
-	if !ok {
-		return errors.New("shelf: SetTTL: the context is not a loader's")
+	if !ok || !slices.Contains(s.keys, key) {
+		return fmt.Errorf("shelf: SetTTL: the context is not that of a loader of key %s", shortKey(key))
 	}
 	if err := checkTTL("ttl", ttl); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidTTL, err)
@@ -84,15 +84,26 @@ func (c *Cache[V]) ownLoader() loader[V] {
 		return c.cfg.Load
 	}
 	return func(ctx context.Context, key string) (V, error) {
-		rows, err := c.cfg.LoadMany(ctx, []string{key})
-		if v, ok := rows[key]; ok && err == nil {
-			return v, nil
-		} else if err == nil {
+		rows, err := c.loadRows(ctx, []string{key})
+		v, ok := rows[key]
+		if err == nil && !ok {
 			err = ErrNotFound
 		}
-		var zero V
-		return zero, err
+		return v, err
 	}
+}
+
+// loadRows is LoadMany. It says that a row does not exist by leaving it out: an ErrNotFound from it, of one row perhaps, says
+// nothing of the others, and must not make them all absent.
+func (c *Cache[V]) loadRows(ctx context.Context, keys []string) (map[string]V, error) {
+	rows, err := c.cfg.LoadMany(ctx, keys)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, fmt.Errorf("shelf: LoadMany of cache %s must leave out rows that do not exist, not return ErrNotFound: %s", c.cfg.Name, err.Error())
+	case err != nil:
+		return nil, err
+	}
+	return rows, nil
 }
 
 // load calls a loader for one key and seals what it says. It runs under the guard: the loader, the codec and Version are the user's code.
@@ -104,7 +115,6 @@ func (c *Cache[V]) load(ctx context.Context, key string, load loader[V], n *redi
 	v, err := load(ctx, key)
 	negative := errors.Is(err, ErrNotFound)
 	if err != nil && !negative {
-		c.counters.loadErrors.Add(1)
 		return stampede.Loaded[entry[V]]{}, err
 	}
 	return c.loaded(key, v, negative, scope, n, began), nil
@@ -119,6 +129,15 @@ func (c *Cache[V]) loaded(key string, v V, negative bool, scope *loadScope, n *r
 	} else {
 		v = c.copied(v)
 	}
-	e := c.seal(v, negative, n, began, time.Since(began), scope.ttl(key))
+	e := c.seal(v, negative, n, began, time.Since(began), SetOptions{TTL: scope.ttl(key)})
 	return stampede.Loaded[entry[V]]{Entry: e, Version: e.version, Negative: negative, Unstorable: e.wire == nil}
+}
+
+// countFailure counts a load that ended without an answer, in whatever way: an error of the loader, its timeout, a panic, Goexit. A load that did not begin
+// is not the loader's failure.
+func (c *Cache[V]) countFailure(err error) {
+	if err == nil || errors.Is(err, ErrOverloaded) || errors.Is(err, ErrClosed) {
+		return
+	}
+	c.counters.loadErrors.Add(1)
 }

@@ -27,6 +27,7 @@ type slot[V any] struct {
 	session *redisnode.Session
 
 	down    bool      // the node did not answer this read: do not ask it again
+	cause   error     // why this read failed at the node
 	replace bool      // the bytes there are unusable: a lease is wanted although something is there
 	seen    time.Time // created-at of the entry that the reader saw, where it saw one
 }
@@ -48,6 +49,9 @@ var errDown = errors.New("shelf: the owner did not answer")
 // read gets the entry: one round trip.
 func (s *slot[V]) read(ctx context.Context) (entry[V], freshness, error) {
 	data, found, err := s.node.Get(ctx, s.names.Data)
+	if redisnode.IsWrongType(err) { // a list, a hash: some other program's
+		data, found, err = []byte{}, true, nil
+	}
 	if err != nil {
 		return entry[V]{}, absent, err
 	}
@@ -189,6 +193,9 @@ func (s *slot[V]) Release(ctx context.Context, token string, noStore bool) error
 		return nil // no lease was ever asked for
 	}
 	_, err := s.session.Eval(ctx, wireCall(s.releaseCall(token, noStore)))
+	if err != nil {
+		s.c.counters.nodeErrors.Add(1)
+	}
 	return err
 }
 
@@ -202,9 +209,7 @@ func (s *slot[V]) releaseCall(token string, noStore bool) invalidation.Call {
 
 // release is Release where nobody can use its error: a lease that is not given back ends with its TTL.
 func (s *slot[V]) release(ctx context.Context, token string) {
-	if err := s.Release(context.WithoutCancel(ctx), token, false); err != nil {
-		s.c.counters.nodeErrors.Add(1)
-	}
+	_ = s.Release(context.WithoutCancel(ctx), token, false) // counted there
 }
 
 // noEpoch is the epoch of a static configuration.

@@ -14,10 +14,12 @@ type CacheStats struct {
 	L1Misses      uint64 // reads that went on to a node (all of them with L1Off)
 	L1Entries     int    // entries in L1 now
 	L1Bytes       int64  // bytes in L1 now
+	L1Open        int    // keys whose values are on their way into L1 now
 	L2Hits        uint64 // reads answered by a node, stale and negative entries included
 	Waiting       int64  // callers that wait for a load now, their own or one that they joined
 	Loads         uint64 // loader calls; a LoadMany call is one, whatever it loads
-	LoadErrors    uint64 // loader calls that failed (ErrNotFound is an answer, not a failure)
+	LoadErrors    uint64 // loads that failed: errors, timeouts, panics (ErrNotFound is an answer, not a failure)
+	LoadsStale    uint64 // rows older than an invalidation had announced, after a second reading: the source lags. Returned, not stored
 	Fills         uint64 // loaded values that were stored, each key of a batch counted
 	FillsRefused  uint64 // not stored because an invalidation had passed by, or a newer row was there
 	FillErrors    uint64 // not stored because the node could not be reached
@@ -36,7 +38,7 @@ type CacheStats struct {
 // counters are the live form of CacheStats.
 type counters struct {
 	waiting atomic.Int64
-	l1Misses, l2Hits, loads, loadErrors, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
+	l1Misses, l2Hits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
 	invalidations, marksFailed, setsOlder, foreign, expired, oversized, unencodable, nodeErrors atomic.Uint64
 }
 
@@ -44,14 +46,15 @@ type counters struct {
 func (c *Cache[V]) Stats() CacheStats {
 	n := &c.counters
 	s := CacheStats{
-		L1Misses: n.l1Misses.Load(), L2Hits: n.l2Hits.Load(), Waiting: n.waiting.Load(), Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(),
+		L1Misses: n.l1Misses.Load(), L2Hits: n.l2Hits.Load(), Waiting: n.waiting.Load(), Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), LoadsStale: n.loadsStale.Load(),
 		Fills: n.fills.Load(), FillsRefused: n.fillsRefused.Load(), FillErrors: n.fillErrors.Load(),
 		Refreshes: n.refreshes.Load(), RefreshErrors: n.refreshErrors.Load(), Invalidations: n.invalidations.Load(),
 		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Expired: n.expired.Load(),
 		Oversized: n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
 	}
 	if c.l1 != nil {
-		s.L1Hits, s.L1Entries, s.L1Bytes = c.l1.Stats().Hits, c.l1.Len(), c.l1.Bytes()
+		l := c.l1.Stats()
+		s.L1Hits, s.L1Entries, s.L1Bytes, s.L1Open = l.Hits, l.Entries, l.Bytes, l.Open
 	}
 	return s
 }
@@ -61,7 +64,7 @@ type NodeStats struct {
 	ID, Addr    string
 	Engine      string        // "redis", "valkey", "embedded"; "" before the first answer
 	Version     string        // the server's
-	ClockOffset time.Duration // the node's clock minus this host's
+	ClockOffset time.Duration // the node's clock minus this host's; 0 before the first answer
 	Tracking    bool          // the node can push invalidations (client-side caching)
 	LastError   error         // the latest failure of a health check; nil while it succeeds
 }

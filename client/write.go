@@ -73,7 +73,7 @@ func (c *Cache[V]) WriteThrough(ctx context.Context, key string, fn func(ctx con
 	if v, err = fn(ctx); err != nil || leaseErr != nil {
 		return v, err
 	}
-	e := c.seal(c.copied(v), false, s.node, began, time.Since(began), 0)
+	e := c.seal(c.copied(v), false, s.node, began, time.Since(began), SetOptions{})
 	if e.wire == nil {
 		return v, nil // cannot be stored: the invalidation makes the old one go
 	}
@@ -106,6 +106,14 @@ func (c *Cache[V]) SetMany(ctx context.Context, values map[string]V) error {
 }
 
 func (c *Cache[V]) set(ctx context.Context, values map[string]V, o SetOptions) error {
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	for k := range values {
+		if err := checkKey(k); err != nil {
+			return err
+		}
+	}
 	if !c.cfg.Truth {
 		return fmt.Errorf("%w: cache %s has a loader: use Write or WriteThrough", ErrNotTruth, c.cfg.Name)
 	}
@@ -134,9 +142,9 @@ func (c *Cache[V]) set(ctx context.Context, values map[string]V, o SetOptions) e
 }
 
 func (c *Cache[V]) setCall(s *slot[V], v V, o SetOptions) (invalidation.Call, error) {
-	e := c.seal(v, false, s.node, time.Now(), 0, o.TTL)
+	e := c.seal(v, false, s.node, time.Now(), 0, o)
 	if e.wire == nil {
-		return invalidation.Call{}, &KeyError{s.key, fmt.Errorf("%w or not encodable: at most %d bytes (CacheConfig.MaxValueBytes)", ErrTooLarge, c.cfg.MaxValueBytes)}
+		return invalidation.Call{}, &KeyError{s.key, e.fault}
 	}
 	return invalidation.Set(s.names, e.wire, e.hard, e.version, noEpoch), nil
 }
@@ -214,6 +222,7 @@ func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], call
 		for i, s := range part {
 			calls[i] = wireCall(call(s))
 		}
+		trouble := false
 		for i, r := range part[0].node.EvalMany(ctx, calls) {
 			err := r.Err
 			if err == nil {
@@ -222,6 +231,13 @@ func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], call
 			if err != nil {
 				failed.Keys, failed.Err = append(failed.Keys, part[i].key), err
 			}
+			trouble = trouble || redisnode.IsTrouble(r.Err)
+		}
+		if trouble { // do not wait for the node once more for each part
+			for _, s := range slots {
+				failed.Keys = append(failed.Keys, s.key)
+			}
+			break
 		}
 	}
 	if failed.Err == nil {
@@ -235,6 +251,7 @@ func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], call
 // ticket after the drop joins no flight from before it.
 func (c *Cache[V]) dropLocal(key string) {
 	c.misses.Forget(key)
+	c.unfilled.Forget(key)
 	if c.l1 != nil {
 		c.l1.Invalidate(key)
 	}

@@ -12,7 +12,7 @@ import (
 
 // ErrAbandoned is what waiters get for a key whose batch ended without giving
 // it a result.
-var ErrAbandoned = errors.New("stampede: the batch that led this key ended without a result")
+var ErrAbandoned = errors.New("shelf: the batch that led this key ended without a result")
 
 // Batch is the lead of several keys, taken by [Flight.Lead]: whoever asks for
 // one of them meanwhile waits for the batch. Its owner loads them, calls Finish

@@ -12,7 +12,7 @@ import (
 
 // ErrClosed is returned for work that comes after Close, and is the cause with
 // which background runs are cancelled.
-var ErrClosed = errors.New("stampede: closed")
+var ErrClosed = errors.New("shelf: closed")
 
 // crew counts goroutines for an owner that must be able to wait for them.
 // A sync.WaitGroup cannot be waited for with a context, nor refuse newcomers.
@@ -82,6 +82,6 @@ func (c *crew) close(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("stampede: close: %d still running: %w", c.running(), ctx.Err())
+		return fmt.Errorf("shelf: close: %d still running: %w", c.running(), ctx.Err())
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // ErrLoadTimeout is returned when a load outlives its limit. It wraps
 // context.DeadlineExceeded.
-var ErrLoadTimeout = fmt.Errorf("stampede: the load took too long: %w", context.DeadlineExceeded)
+var ErrLoadTimeout = fmt.Errorf("shelf: the load took too long: %w", context.DeadlineExceeded)
 
 // Guard counts the loads that [Call] runs, so that its owner can wait for them:
 // also for those whose callers were sent away because the load hung. The zero

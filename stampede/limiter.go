@@ -15,7 +15,7 @@ import (
 
 // ErrOverloaded is returned by [Limiter.Acquire] when the queue is full or the
 // wait in it took too long.
-var ErrOverloaded = errors.New("stampede: overloaded")
+var ErrOverloaded = errors.New("shelf: overloaded")
 
 // LimiterConfig are a limiter's settings. The zero value is a limiter with the
 // defaults; negative values are errors.

@@ -11,7 +11,7 @@ import (
 
 // ErrGoexit is what waiters get when the function they waited for ended its
 // goroutine by runtime.Goexit (as testing's FailNow does) instead of returning.
-var ErrGoexit = errors.New("stampede: the load called runtime.Goexit")
+var ErrGoexit = errors.New("shelf: the load called runtime.Goexit")
 
 // PanicError is a panic that was caught in a run or a load and handed to
 // everybody who waited for it. Find it with errors.As.

@@ -10,7 +10,7 @@ import (
 
 // ErrRecursiveLoad is returned to a loader that asks for a key which it is
 // itself loading: waiting would be waiting for itself.
-var ErrRecursiveLoad = errors.New("stampede: recursive load")
+var ErrRecursiveLoad = errors.New("shelf: recursive load")
 
 // loading is one link of the chain of loads that a context is part of. The
 // chain travels in the context's values and so survives the detachment from

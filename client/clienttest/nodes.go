@@ -49,7 +49,7 @@ func Start(tb testing.TB, n int) *Nodes {
 // Config returns a configuration for client.New that reaches the nodes. The other fields are the caller's to set; who sets Redis as well
 // must keep the Dialer that this one sets.
 //
-// OperationTimeout is longer than the client's default, since embedded nodes share the processor with the test and its race detector. PoolSize is set to more than a test will use at once: callers that queue for a connection wait on timers that the driver shares between
+// OperationTimeout is 500 ms, longer than the client's default, since embedded nodes share the processor with the test and its race detector. PoolSize is set to more than a test will use at once: callers that queue for a connection wait on timers that the driver shares between
 // all its clients, and a timer of one synctest bubble must not be met in another.
 func (ns *Nodes) Config() client.Config {
 	cfg := client.Config{OperationTimeout: 500 * time.Millisecond, PoolSize: 4096}
@@ -72,7 +72,7 @@ func (ns *Nodes) Len() int { return len(ns.nodes) }
 // Node returns the node with the id node-<i>. It panics when there is none.
 func (ns *Nodes) Node(i int) *Node { return ns.nodes[i] }
 
-// ByID returns a node by its id, as client.Result and Client.NodeID give it; nil when there is none.
+// ByID returns a node by its id, as client.Result and Cache.Where give it; nil when there is none.
 func (ns *Nodes) ByID(id string) *Node {
 	for _, n := range ns.nodes {
 		if n.id == id {

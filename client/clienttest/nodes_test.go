@@ -113,10 +113,10 @@ func TestSlowWithinTheTimeout(t *testing.T) {
 // TestStored: what is on a node can be looked at, planted, lost and let expire.
 func TestStored(t *testing.T) {
 	nodes := clienttest.Start(t, 3)
-	cl, c := cache(t, nodes, client.CacheConfig[string]{Load: echo, NoJitter: true})
+	_, c := cache(t, nodes, client.CacheConfig[string]{Load: echo, NoJitter: true})
 	layer(t, c, "a")
-	const physical = "x:a:v0"
-	owner := nodes.ByID(cl.NodeID(physical))
+	id, physical := c.Where("a")
+	owner := nodes.ByID(id)
 	if keys := owner.Keys(); fmt.Sprint(keys) != "["+physical+"]" {
 		t.Errorf("the owner holds %q", keys)
 	}

@@ -84,6 +84,9 @@ func IsTimeout(err error) bool {
 	return errors.As(err, &e) && timedOut(e.Err)
 }
 
+// IsWrongType reports whether err says that the key holds something that is not a string.
+func IsWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
+
 // IsPoolTimeout reports whether no connection came free within the timeout: the load of this process
 // was more than its connections carry. The command was not sent. It is also an [IsTimeout].
 func IsPoolTimeout(err error) bool { return errors.Is(err, redis.ErrPoolTimeout) }
@@ -154,3 +157,10 @@ func (e *modeError) Error() string {
 
 // Is makes errors.Is(err, ErrClusterMode) true for cluster mode.
 func (e *modeError) Is(target error) bool { return target == ErrClusterMode && e.mode == "cluster" }
+
+// IsWrongServer reports whether err says that the server is not a plain data node (it runs in cluster or in sentinel mode), which no
+// waiting will cure.
+func IsWrongServer(err error) bool {
+	var mode *modeError
+	return errors.As(err, &mode)
+}

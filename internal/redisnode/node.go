@@ -24,6 +24,7 @@ type Node struct {
 	options redis.Options
 	session atomic.Pointer[Session]
 	clock   clock
+	reads   reads
 	done    chan struct{} // closed by Close
 
 	mu       sync.Mutex
@@ -44,6 +45,7 @@ func New(cfg Config) (*Node, error) {
 		cfg.PoolSize = defaultPoolSize
 	}
 	n := &Node{cfg: cfg, options: *cfg.options(), done: make(chan struct{}), sessions: map[*Session]struct{}{}}
+	n.reads.node, n.reads.byKey = n, make(map[string]*read)
 	s := newSession(n)
 	n.sessions[s] = struct{}{}
 	n.session.Store(s)
@@ -126,7 +128,7 @@ func (s *Session) ask(ctx context.Context) error {
 	sent := time.Now()
 	_, err := pipe.Exec(ctx)
 	received := time.Now()
-	if now, terr := clock.Result(); terr == nil {
+	if now, terr := clock.Result(); terr == nil && !now.IsZero() { // zero: there was no connection
 		s.node.clock.add(newReading(sent, received, now))
 	}
 	if reply := redis.Error(nil); errors.As(err, &reply) && !troubleReply(reply.Error()) {
@@ -213,5 +215,6 @@ func (n *Node) Close() error {
 		s.cut()
 		<-s.drained
 	}
+	n.reads.close()
 	return nil
 }

@@ -120,9 +120,12 @@ func (s *Session) pipeline(ctx context.Context, cs []Call, into []Result, eval e
 	for i, c := range cs {
 		cmds[i] = eval(pipe, ctx, script(c), c.Keys, c.Args...)
 	}
-	_, _ = pipe.Exec(ctx) // it is in the commands, each with what happened to it
+	_, failed := pipe.Exec(ctx) // the first error of the commands, or why there was no connection for them
 	for i, cmd := range cmds {
 		reply, err := cmd.Result()
+		if reply == nil && err == nil {
+			err = failed // a connection that was refused (a wrong password, say) leaves no trace in the commands
+		}
 		into[i] = s.result(ctx, cs[i], reply, err)
 	}
 }
@@ -150,15 +153,6 @@ func pickCalls(cs []Call, results []Result, failed func(error) bool) (calls []Ca
 func noScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 func runChanged(err error) bool { return errors.Is(err, ErrRunChanged) }
-
-// Get is [Session.Get] on the present session, and on the next one if the server's run changed.
-func (n *Node) Get(ctx context.Context, key string) ([]byte, bool, error) {
-	v, ok, err := n.Session().Get(ctx, key)
-	if runChanged(err) {
-		v, ok, err = n.Session().Get(ctx, key)
-	}
-	return v, ok, err
-}
 
 // MGet is [Session.MGet] on the present session, and on the next one if the server's run changed.
 func (n *Node) MGet(ctx context.Context, keys []string) ([][]byte, error) {

@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// readSlots is how many reads (or batches of them) a node has under way at once. Up to that many callers
+	// each have a command of their own, as with the bare driver.
+	readSlots = 4
+	// batchKeys and batchBytes bound one MGET: other commands of the node wait behind it.
+	batchKeys  = 64
+	batchBytes = 512 << 10
+)
+
+// reads lets concurrent reads of one node share commands. A caller that finds a slot free sends its own GET.
+// The others queue, callers of one key as one entry, and a slot that comes free takes the queue with it in MGETs:
+// the more callers, the larger the batches, so that ten thousand callers at once need some hundred commands and
+// not ten thousand turns at a connection.
+//
+// A queued read has not been sent when somebody joins it, and it leaves the queue before it is sent. So every
+// caller gets an answer to a command that was sent after it came: sharing makes no answer older.
+type reads struct {
+	node *Node
+
+	mu      sync.Mutex
+	busy    int // slots taken
+	queue   []*read
+	byKey   map[string]*read // what is in queue
+	size    int64            // estimate of the bytes of a value: up at once, down slowly
+	closed  bool
+	workers sync.WaitGroup // each holds a slot
+}
+
+// read is one queued key. The fields below done are final when it is closed.
+type read struct {
+	key   string
+	since time.Time
+	done  chan struct{}
+
+	value []byte // nil: missing
+	err   error
+}
+
+// Get reads one value, on the present session, and on the next one if the server's run changed. A missing key is nil and
+// false; an empty value is not nil. One round trip; many concurrent calls share round trips, and then the value too: it must
+// not be modified. A call that had to queue for longer than the timeout fails with one ([IsPoolTimeout]).
+func (n *Node) Get(ctx context.Context, key string) ([]byte, bool, error) {
+	r := n.reads.enter(key)
+	if r == nil {
+		defer n.reads.leave()
+		return n.getNow(ctx, key)
+	}
+	select {
+	case <-r.done:
+		return r.value, r.value != nil, r.err
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+}
+
+func (n *Node) getNow(ctx context.Context, key string) ([]byte, bool, error) {
+	v, ok, err := n.Session().Get(ctx, key)
+	if runChanged(err) {
+		v, ok, err = n.Session().Get(ctx, key)
+	}
+	return v, ok, err
+}
+
+// enter takes a slot (nil), or queues.
+func (q *reads) enter(key string) *read {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.busy < readSlots || q.closed {
+		q.busy++
+		return nil
+	}
+	r := q.byKey[key]
+	if r == nil {
+		r = &read{key: key, since: time.Now(), done: make(chan struct{})}
+		q.byKey[key] = r
+		q.queue = append(q.queue, r)
+	}
+	return r
+}
+
+// leave gives the slot back, or hands it to a worker for the queue: the caller has its answer and does not wait for others'.
+func (q *reads) leave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 || q.closed {
+		q.busy--
+		return
+	}
+	q.workers.Go(q.drain)
+}
+
+// drain works off the queue and gives its slot back when there is nothing left.
+func (q *reads) drain() {
+	for {
+		batch := q.take()
+		if len(batch) == 0 {
+			return
+		}
+		keys := make([]string, len(batch))
+		for i, r := range batch {
+			keys[i] = r.key
+		}
+		values, err := q.node.MGet(context.Background(), keys) // the timeout bounds it; callers leave by themselves
+		total := 0
+		for i, r := range batch {
+			if r.err = err; err == nil {
+				r.value = values[i]
+				total += len(values[i])
+			}
+			close(r.done)
+		}
+		if err == nil {
+			q.learn(int64(total / len(batch)))
+		}
+	}
+}
+
+// take removes a batch from the queue; none gives the slot back. Reads that have waited for a whole timeout are answered here: the node is too slow
+// for what is asked of it, and those behind them should not wait as well.
+func (q *reads) take() []*read {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.queue) > 0 && time.Since(q.queue[0].since) > q.node.cfg.Timeout {
+		q.fail(&Error{Node: q.node.cfg.ID, Op: "GET", Err: redis.ErrPoolTimeout})
+	}
+	n := min(len(q.queue), batchKeys)
+	if q.size > 0 {
+		n = min(n, int(max(1, batchBytes/q.size)))
+	}
+	batch := q.queue[:n:n]
+	q.queue = q.queue[n:]
+	for _, r := range batch {
+		delete(q.byKey, r.key)
+	}
+	if n == 0 {
+		q.busy--
+		q.queue = nil // let go of the array
+	}
+	return batch
+}
+
+// fail answers the first read of the queue with an error. The caller holds mu.
+func (q *reads) fail(err error) {
+	r := q.queue[0]
+	q.queue = q.queue[1:]
+	delete(q.byKey, r.key)
+	r.err = err
+	close(r.done)
+}
+
+// learn takes a batch's mean value size into the estimate.
+func (q *reads) learn(size int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.size = max(size, q.size-q.size/8)
+}
+
+// close fails what is queued and waits for the workers.
+func (q *reads) close() {
+	q.mu.Lock()
+	q.closed = true
+	for len(q.queue) > 0 {
+		q.fail(&Error{Node: q.node.cfg.ID, Op: "GET", Err: ErrClosed})
+	}
+	q.mu.Unlock()
+	q.workers.Wait()
+}
