@@ -7,13 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/go-shelf/shelf/internal/redisnode"
-	"github.com/go-shelf/shelf/stampede"
 )
 
 // maxKeys bounds the keys of one MGET, maxScripts the script calls of one pipeline: a node serves others between two commands, and an
@@ -21,6 +17,8 @@ import (
 const (
 	maxKeys    = 512
 	maxScripts = 64
+	// maxPipeline bounds the bytes of one pipeline of fills: it must be through within the operation timeout.
+	maxPipeline = 4 << 20
 )
 
 // singleLoads bounds how many Load calls one GetMany has under way at once where the cache has no LoadMany.
@@ -114,30 +112,22 @@ func (b *batch[V]) read(ctx context.Context, byOwner map[int][]wanted[V]) []want
 	return missing
 }
 
-// readNode reads one node's keys, a bounded number a command. After a command that failed the node is not asked again in this call.
+// readNode reads one node's keys, a bounded number of keys and bytes a command. After a command that failed the node is not asked again
+// in this call.
 func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []wanted[V]) {
-	down, cause := false, errDown
+	failed := error(nil)
 	for len(group) > 0 {
-		part := group[:min(len(group), maxKeys)]
+		part := group[:min(len(group), group[0].node.BatchKeys(maxKeys))]
 		group = group[len(part):]
 		var vals [][]byte
-		if !down && ctx.Err() == nil {
-			names := make([]string, len(part))
-			for i, w := range part {
-				names[i] = w.names.Data
-			}
-			var err error
-			if vals, err = part[0].node.MGet(ctx, names); err != nil {
-				vals, cause = nil, err
-				if ctx.Err() == nil {
-					b.c.counters.nodeErrors.Add(1)
-					down = !redisnode.IsPoolTimeout(err) // as in lookup
-				}
+		if failed == nil {
+			if vals, failed = b.readPart(ctx, part); failed != nil && ctx.Err() == nil {
+				b.c.counters.nodeErrors.Add(1)
 			}
 		}
 		for i, w := range part {
-			if vals == nil {
-				w.down, w.cause = down, cause
+			if failed != nil {
+				w.fails(failed)
 				missing = append(missing, w)
 			} else if !b.answer(ctx, w, vals[i]) {
 				missing = append(missing, w)
@@ -147,10 +137,21 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 	return missing
 }
 
+func (b *batch[V]) readPart(ctx context.Context, part []wanted[V]) ([][]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	names := make([]string, len(part))
+	for i, w := range part {
+		names[i] = w.names.Data
+	}
+	return part[0].node.MGet(ctx, names)
+}
+
 // answer takes one value that a node sent; false: the key must be loaded.
 func (b *batch[V]) answer(ctx context.Context, w wanted[V], data []byte) bool {
 	e, f := b.c.judge(data, w.node)
-	w.replace = f == unusable
+	w.replace, w.seen = f == unusable, e.created
 	if f != fresh && f != softened {
 		return false
 	}
@@ -213,7 +214,11 @@ func (b *batch[V]) load(ctx context.Context, missing []wanted[V]) {
 func (b *batch[V]) loadSingly(ctx context.Context, missing []wanted[V]) {
 	next := make(chan wanted[V])
 	var wg sync.WaitGroup
-	for range min(singleLoads, len(missing)) {
+	workers := min(singleLoads, len(missing))
+	if nested(ctx) {
+		workers = 1 // they share their loader's one place
+	}
+	for range workers {
 		wg.Go(func() {
 			for w := range next {
 				b.loadOne(ctx, w)
@@ -242,58 +247,44 @@ func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V]) {
 		byKey[w.key] = w
 		keys = append(keys, w.key)
 	}
-	others := make(map[string]*stampede.Wait[outcome[V]])
-	for len(keys) > 0 {
-		part := keys[:min(len(keys), b.c.cfg.MaxLoadKeys)]
-		keys = keys[len(part):]
-		led, waits, err := b.c.misses.Lead(ctx, part)
-		if err != nil {
-			for _, k := range part {
-				b.settle(k, nil, err)
-			}
-			continue
+	led, others, err := b.c.flight(ctx).Lead(ctx, keys)
+	if err != nil {
+		for _, k := range keys {
+			b.settle(k, nil, err)
 		}
-		maps.Copy(others, waits)
-		b.lead(ctx, led, byKey)
+		return
+	}
+	if len(led.Keys()) > 0 {
+		run := &batchRun[V]{c: b.c, led: led}
+		for _, k := range led.Keys() {
+			own := *byKey[k].slot // the run works on it when this call has left, perhaps
+			run.todo = append(run.todo, &own)
+		}
+		led.Go(ctx, run.run) // in a goroutine that outlives this call if the caller leaves
+	}
+	for _, k := range led.Keys() {
+		res, err := led.Wait(k).Get(ctx)
+		if err == nil && res.Value.mayKeep() {
+			w := byKey[k]
+			w.ticket.commit(&res.Value.entry, w.owner, b.asked, time.Now())
+		}
+		b.take(k, &res.Value, err)
 	}
 	for k, other := range others {
-		w := byKey[k]
 		res, err := other.Get(ctx)
-		if err == nil && res.Late && res.Value.refused {
-			b.loadOne(ctx, w) // as in miss: load again, once
+		if err == nil && res.Late && res.Value.unproven() {
+			b.loadOne(ctx, byKey[k]) // as in miss: load again, once
 			continue
 		}
-		e := res.Value.entry
-		if err == nil {
-			b.c.own(&e)
-		}
-		b.settle(k, &e, err)
+		b.take(k, &res.Value, err)
 	}
 }
 
-// lead runs the batch of keys that this call leads, in a goroutine of its own that outlives the call if the caller leaves, and takes
-// its results.
-func (b *batch[V]) lead(ctx context.Context, led *stampede.Batch[outcome[V]], byKey map[string]wanted[V]) {
-	keys := led.Keys()
-	if len(keys) == 0 {
-		return
+// take settles a key with what a flight has brought.
+func (b *batch[V]) take(key string, o *outcome[V], err error) {
+	e := o.entry
+	if err == nil {
+		b.c.own(&e)
 	}
-	run := &batchRun[V]{c: b.c, led: led}
-	for _, k := range keys {
-		own := *byKey[k].slot // the run works on it when this call has left, perhaps
-		run.todo = append(run.todo, &own)
-	}
-	led.Go(ctx, run.run)
-	for _, k := range keys {
-		w := byKey[k]
-		res, err := led.Wait(k).Get(ctx)
-		e := res.Value.entry
-		if err == nil && res.Value.mayKeep() {
-			w.ticket.commit(&e, w.owner, b.asked, time.Now())
-		}
-		if err == nil {
-			b.c.own(&e)
-		}
-		b.settle(k, &e, err)
-	}
+	b.settle(key, &e, err)
 }

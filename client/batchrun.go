@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,35 +23,43 @@ type batchRun[V any] struct {
 	todo []*slot[V]
 }
 
-// grant is a key that this run loads: with the lease's token, or, when there is none, without filling.
+// grant is a key that this run loads: under a lease, or, where there is none, without filling.
 type grant[V any] struct {
 	*slot[V]
-	token string // "" : no lease, no fill
+	token string // of the lease; "" where none was asked for or it was refused
+	lost  bool   // the request's reply was: the token must not be used for a fill, but it is given back, in case the request was done
 	floor uint64 // the row version that an invalidation announced
 }
 
-// run works until every key has an answer: what it can lease it loads; what others hold it watches, until it is there, can be leased, or
-// WaitTimeout has passed and the rest is loaded without being stored.
+func (g *grant[V]) mayFill() bool { return g.token != "" && !g.lost }
+
+// run works until every key has an answer: first it loads all that it can lease, then it watches what others hold, until it is there,
+// can be leased, or WaitTimeout has passed and the rest is loaded without being stored.
 func (r *batchRun[V]) run(ctx context.Context) {
 	deadline := time.Now().Add(r.c.cfg.WaitTimeout)
-	held := r.leaseAndLoad(ctx, r.todo, false)
+	held := r.inParts(ctx, r.todo, false)
 	for poll := pollMin; len(held) > 0; poll = min(poll*2, pollMax) {
 		if !time.Now().Before(deadline) {
-			r.leaseAndLoad(ctx, held, true)
+			r.inParts(ctx, held, true)
 			return
 		}
 		r.c.pause(ctx, min(poll, time.Until(deadline)))
 		var free []*slot[V]
 		free, held = r.watch(ctx, held)
-		held = append(held, r.leaseAndLoad(ctx, free, false)...)
+		held = append(held, r.inParts(ctx, free, false)...)
 	}
+}
+
+// inParts is leaseAndLoad for any number of keys, one LoadMany call after the other.
+func (r *batchRun[V]) inParts(ctx context.Context, slots []*slot[V], withoutLease bool) (held []*slot[V]) {
+	for part := range slices.Chunk(slots, r.c.cfg.MaxLoadKeys) {
+		held = append(held, r.leaseAndLoad(ctx, part, withoutLease)...)
+	}
+	return held
 }
 
 // leaseAndLoad takes the limiter's place first, then the leases, then loads what it got, and returns what others hold.
 func (r *batchRun[V]) leaseAndLoad(ctx context.Context, slots []*slot[V], withoutLease bool) (held []*slot[V]) {
-	if len(slots) == 0 {
-		return nil
-	}
 	place, err := r.c.client.limiter.Acquire(ctx)
 	if err != nil {
 		for _, s := range slots {
@@ -87,20 +96,22 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 		s.session = s.node.Session()
 		up = append(up, s)
 	}
-	eachNode(up, func(part []*slot[V]) {
+	eachNode(up, nil, func(part []*slot[V]) error {
 		tokens := make([]string, len(part))
 		calls := make([]redisnode.Call, len(part))
 		for i, s := range part {
 			tokens[i] = rand.Text()
 			calls[i] = wireCall(s.leaseCall(tokens[i], stampede.Miss))
 		}
+		r.led.Looked()
 		replies := part[0].session.EvalMany(ctx, calls)
 		for i, s := range part {
 			st, err := r.leased(ctx, s, tokens[i], replies[i])
 			mu.Lock()
 			switch {
-			case err != nil: // the request may have been done all the same: its token is not used
-				grants = append(grants, grant[V]{slot: s})
+			case err != nil:
+				s.down = true
+				grants = append(grants, grant[V]{slot: s, token: tokens[i], lost: true})
 			case st.Found:
 				r.finish(s, outcome[V]{entry: st.Entry, layer: LayerL2, storable: true})
 			case st.Status == stampede.Granted:
@@ -112,6 +123,12 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 			}
 			mu.Unlock()
 		}
+		return troubleIn(replies)
+	}, func(s *slot[V], failed error) {
+		mu.Lock()
+		defer mu.Unlock()
+		s.down = true
+		grants = append(grants, grant[V]{slot: s})
 	})
 	return grants, held
 }
@@ -147,7 +164,7 @@ func (r *batchRun[V]) loadAndFill(ctx context.Context, grants []grant[V], place 
 	var fills, others []grant[V]
 	for _, g := range grants {
 		l := loaded[g.key]
-		if g.token != "" && !l.Unstorable && !below(l, g.floor) {
+		if g.mayFill() && !l.Unstorable && !below(l, g.floor) {
 			fills = append(fills, g)
 			continue
 		}
@@ -164,7 +181,7 @@ func (r *batchRun[V]) loadAndFill(ctx context.Context, grants []grant[V], place 
 		if stale {
 			r.c.counters.loadsStale.Add(1)
 		}
-		r.finish(g.slot, outcome[V]{entry: l.Entry, layer: LayerSource, stale: stale, storable: !l.Unstorable})
+		r.finish(g.slot, outcome[V]{entry: l.Entry, layer: LayerSource, stale: stale, storable: !l.Unstorable, down: g.down})
 	}
 }
 
@@ -232,24 +249,31 @@ func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[str
 	for i, g := range fills {
 		slots[i] = g.slot
 	}
-	eachNode(slots, func(part []*slot[V]) {
+	size := func(s *slot[V]) int { return len(loaded[s.key].Entry.wire) }
+	eachNode(slots, size, func(part []*slot[V]) error {
 		calls := make([]redisnode.Call, len(part))
 		for i, s := range part {
 			e := loaded[s.key].Entry
 			calls[i] = wireCall(s.fillCall(leases[s.key].token, &e))
 		}
-		for i, reply := range part[0].session.EvalMany(ctx, calls) {
+		replies := part[0].session.EvalMany(ctx, calls)
+		for i, reply := range replies {
 			s := part[i]
 			o := outcome[V]{entry: loaded[s.key].Entry, layer: LayerSource, storable: true}
 			o.entry.wire = nil
 			if reply.Err != nil {
 				r.c.counters.fillErrors.Add(1)
+				o.down = true
 			} else if verdict, err := s.filled(reply.Reply); err == nil {
-				o.refused, o.filled = verdict == stampede.LeaseLost, verdict == stampede.Stored
+				o.refused, o.filled, o.stale = verdict == stampede.LeaseLost, verdict == stampede.Stored, verdict == stampede.Older
 				leases[s.key].used = true
 			}
 			r.finish(s, o)
 		}
+		return troubleIn(replies)
+	}, func(s *slot[V], _ error) {
+		r.c.counters.fillErrors.Add(1)
+		r.finish(s, outcome[V]{entry: loaded[s.key].Entry, layer: LayerSource, storable: true, down: true})
 	})
 }
 
@@ -264,33 +288,39 @@ func (r *batchRun[V]) releaseAll(ctx context.Context, leases map[string]*lease[V
 			slots = append(slots, l.slot)
 		}
 	}
-	eachNode(slots, func(part []*slot[V]) {
+	eachNode(slots, nil, func(part []*slot[V]) error {
 		calls := make([]redisnode.Call, len(part))
 		for i, s := range part {
 			calls[i] = wireCall(s.releaseCall(byKey[s.key].token, byKey[s.key].noStore))
 		}
-		for _, reply := range part[0].session.EvalMany(ctx, calls) {
-			if reply.Err != nil { // it ends with its TTL
+		replies := part[0].session.EvalMany(ctx, calls)
+		for _, reply := range replies {
+			if reply.Err != nil {
 				r.c.counters.nodeErrors.Add(1)
 			}
 		}
-	})
+		return troubleIn(replies)
+	}, func(*slot[V], error) {}) // those leases end with their TTL
 }
 
 // watch reads entry and lease of the keys that others hold, settles those whose entry is there, and tells free from held.
 func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held []*slot[V]) {
 	var mu sync.Mutex
-	eachNode(slots, func(part []*slot[V]) {
+	eachNode(slots, nil, func(part []*slot[V]) error {
 		names := make([]string, 0, 2*len(part))
 		for _, s := range part {
 			names = append(names, s.names.Data, s.names.Lease)
 		}
+		r.led.Looked()
 		vals, err := part[0].node.MGet(ctx, names)
 		mu.Lock()
 		defer mu.Unlock()
+		if err != nil {
+			r.c.counters.nodeErrors.Add(1)
+		}
 		for i, s := range part {
 			if err != nil {
-				s.down = true // load without a lease
+				s.fails(err)
 				free = append(free, s)
 				continue
 			}
@@ -303,6 +333,12 @@ func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held [
 				free = append(free, s)
 			}
 		}
+		return err
+	}, func(s *slot[V], failed error) {
+		mu.Lock()
+		defer mu.Unlock()
+		s.fails(failed)
+		free = append(free, s)
 	})
 	return free, held
 }
@@ -311,9 +347,10 @@ func (r *batchRun[V]) finish(s *slot[V], o outcome[V]) { r.led.Finish(s.key, o, 
 
 func (r *batchRun[V]) fail(s *slot[V], err error) { r.led.Finish(s.key, outcome[V]{}, err) }
 
-// eachNode calls f for the slots of each node, in parts of at most maxScripts, the nodes in parallel. Slots of one node whose leases were
-// granted by different runs of its server are different nodes here.
-func eachNode[V any](slots []*slot[V], f func(part []*slot[V])) {
+// eachNode calls f for the slots of each node, the nodes in parallel, in parts of at most maxScripts slots and about maxPipeline bytes (size
+// tells what one needs; nil: next to nothing). Slots of one node whose leases were granted by different runs of its server are different nodes
+// here. When f says that the node did not answer, the node's remaining slots go to rest, unasked: nobody waits for the same node twice.
+func eachNode[V any](slots []*slot[V], size func(*slot[V]) int, f func(part []*slot[V]) (failed error), rest func(s *slot[V], failed error)) {
 	type place struct {
 		owner   int
 		session *redisnode.Session
@@ -327,11 +364,38 @@ func eachNode[V any](slots []*slot[V], f func(part []*slot[V])) {
 	for _, group := range groups {
 		wg.Go(func() {
 			for len(group) > 0 {
-				part := group[:min(len(group), maxScripts)]
-				group = group[len(part):]
-				f(part)
+				n := partOf(group, size)
+				failed := f(group[:n])
+				group = group[n:]
+				for failed != nil && len(group) > 0 {
+					rest(group[0], failed)
+					group = group[1:]
+				}
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// partOf is how many slots go into one pipeline; at least one.
+func partOf[V any](slots []*slot[V], size func(*slot[V]) int) (n int) {
+	for bytes := 0; n < min(len(slots), maxScripts); n++ {
+		if size != nil {
+			bytes += size(slots[n])
+		}
+		if n > 0 && bytes > maxPipeline {
+			break
+		}
+	}
+	return n
+}
+
+// troubleIn is the first of the results that says that the node did not answer.
+func troubleIn(results []redisnode.Result) error {
+	for _, r := range results {
+		if redisnode.IsTrouble(r.Err) {
+			return r.Err
+		}
+	}
+	return nil
 }

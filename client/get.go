@@ -5,9 +5,9 @@ package client
 
 import (
 	"context"
+	"errors"
 	"time"
 
-	"github.com/go-shelf/shelf/internal/redisnode"
 	"github.com/go-shelf/shelf/stampede"
 )
 
@@ -115,13 +115,11 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 
 	e, f, err := s.read(ctx) // 5 owner
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return Result[V]{Node: s.nodeID()}, ctx.Err()
+	case err != nil && leftBy(ctx, err) != nil:
+		return Result[V]{Node: s.nodeID()}, leftBy(ctx, err)
 	case err != nil:
 		c.counters.nodeErrors.Add(1)
-		// 8: a miss, for this node. It is not asked again, unless it was our own queue for a connection that was too long: then the
-		// one caller that goes on asks for its lease.
-		s.cause, s.down = err, !redisnode.IsPoolTimeout(err)
+		s.fails(err) // a miss, for this node
 	case f == fresh || f == softened:
 		c.counters.l2Hits.Add(1)
 		t.commit(&e, s.owner, now, time.Now())
@@ -134,6 +132,19 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 		return c.noSource(s)
 	}
 	return c.miss(ctx, s, load, o, t, now) // 6, 7
+}
+
+// leftBy is the error of a caller whose own context is over: ctx may say so a moment later than the node's connection does.
+func leftBy(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for _, over := range []error{context.DeadlineExceeded, context.Canceled} {
+		if errors.Is(err, over) {
+			return over
+		}
+	}
+	return nil
 }
 
 // fromL1 is the answer of an L1 hit.
@@ -175,7 +186,14 @@ type outcome[V any] struct {
 	filled  bool // the entry was stored
 	// storable: the entry may be kept, here too; not what is too large, or an absence that the cache does not remember.
 	storable bool
+	down     bool // the node was not there for the lease
 }
+
+// unproven says whether a value may be older than an invalidation that returned nil before a late joiner of its flight came (stampede.Result.Late).
+// Only a fill that was stored proves that there was none: its lease was there. A value found on the node is as good as the last look.
+// Where the node was not there nothing can have been invalidated on it either, as far as this process can know; to load again for every
+// late joiner would be a second load a process.
+func (o *outcome[V]) unproven() bool { return !o.filled && !o.down }
 
 // mayKeep says whether an outcome may go into L1 (under a ticket).
 func (o *outcome[V]) mayKeep() bool { return o.storable && !o.refused && !o.stale }
@@ -200,14 +218,14 @@ func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOp
 	}
 	c.counters.waiting.Add(1)
 	defer c.counters.waiting.Add(-1)
-	flight := &c.misses
+	flight := c.flight(ctx)
 	if o.NoFill {
 		flight = &c.unfilled
 	}
 	res, err := flight.Do(ctx, s.key, run)
-	if err == nil && res.Late && res.Value.refused {
-		// An invalidation came while the load ran, and this caller came after the load had begun: perhaps after the invalidation
-		// had returned, so that the value is older than what the caller must see. Load again, once: that load begins now.
+	if err == nil && res.Late && res.Value.unproven() {
+		// This caller came after the load had begun, and perhaps after an invalidation that came in between had returned: then the
+		// value is older than what the caller must see. Load again, once: that load begins now.
 		res, err = flight.Do(ctx, s.key, run)
 	}
 	if err != nil {
@@ -233,12 +251,12 @@ func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o Get
 		if o.NoFill {
 			return c.loadOnly(ctx, s, load, r)
 		}
+		defer c.dropLocal(s.key) // copies in this process are older than what was loaded
 		return c.fetch(ctx, s, load, stampede.Force, r)
 	})
 	if err != nil {
 		return Result[V]{Node: s.nodeID()}, err
 	}
-	c.dropLocal(s.key) // copies in this process are older than what was loaded
 	e := res.Value.entry
 	c.own(&e)
 	return c.result(&e, res.Value.layer, s, res.Value.stale)
@@ -256,7 +274,8 @@ func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode s
 	if out.Stale {
 		c.counters.loadsStale.Add(1)
 	}
-	o := outcome[V]{entry: out.Entry, layer: LayerSource, stale: out.Stale, refused: out.Refused, filled: out.Filled, storable: true}
+	o := outcome[V]{entry: out.Entry, layer: LayerSource, stale: out.Stale, refused: out.Refused, filled: out.Filled, storable: true, down: out.ShelfErr != nil}
+	o.stale = o.stale || out.Older
 	if out.Source == stampede.FromLoad {
 		o.storable = out.Entry.wire != nil
 	}
@@ -277,6 +296,7 @@ func (c *Cache[V]) loadOnly(ctx context.Context, s *slot[V], load loader[V], r *
 // refreshBehind starts a refresh unless one is running in this process. The lease decides which process does it; where another has it,
 // or the loader fails, this process leaves the key alone for a moment before it tries again.
 func (c *Cache[V]) refreshBehind(ctx context.Context, s *slot[V], load loader[V]) {
+	ctx = unscoped(ctx) // a loader that has started it does not wait for it
 	c.refreshes.Start(ctx, s.key, func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
 		out, err := c.fetch(ctx, s, load, stampede.Refresh, r)
 		switch {

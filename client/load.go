@@ -20,8 +20,8 @@ import (
 // key as the loader got it. The rule is that of CacheConfig.TTL: 1 ms to MaxTTL, anything else is ErrInvalidTTL and changes nothing.
 // A TTL longer than the cache's extends, for this value, the time for which it may be served. The cache's jitter applies, and the value softens at the same share of its TTL as the cache's others.
 func SetTTL(ctx context.Context, key string, ttl time.Duration) error {
-	s, ok := ctx.Value(scopeKey{}).(*loadScope)
-	if !ok || !slices.Contains(s.keys, key) {
+	s, _ := ctx.Value(scopeKey{}).(*loadScope)
+	if s == nil || !slices.Contains(s.keys, key) {
 		return fmt.Errorf("shelf: SetTTL: the context is not that of a loader of key %s", shortKey(key))
 	}
 	if err := checkTTL("ttl", ttl); err != nil {
@@ -56,6 +56,20 @@ func scoped(ctx context.Context, cache any, keys []string) (context.Context, *lo
 	outer, _ := ctx.Value(scopeKey{}).(*loadScope)
 	s := &loadScope{cache: cache, keys: keys, outer: outer}
 	return context.WithValue(ctx, scopeKey{}, s), s
+}
+
+// unscoped takes the mark away, for work that nobody waits for.
+func unscoped(ctx context.Context) context.Context {
+	if nested(ctx) {
+		return context.WithValue(ctx, scopeKey{}, (*loadScope)(nil))
+	}
+	return ctx
+}
+
+// nested says whether ctx is a loader's, whose place among the loads serves for what it loads through caches too.
+func nested(ctx context.Context) bool {
+	s, _ := ctx.Value(scopeKey{}).(*loadScope)
+	return s != nil
 }
 
 // recursion is ErrRecursiveLoad if ctx is that of a loader that is loading this very key.

@@ -30,6 +30,7 @@ type slot[V any] struct {
 	cause   error     // why this read failed at the node
 	replace bool      // the bytes there are unusable: a lease is wanted although something is there
 	seen    time.Time // created-at of the entry that the reader saw, where it saw one
+	forced  bool      // the lease was forced: what is loaded now is what counts
 }
 
 var _ stampede.Shelf[entry[int]] = (*slot[int])(nil)
@@ -63,12 +64,18 @@ func (s *slot[V]) read(ctx context.Context) (entry[V], freshness, error) {
 	return e, f, nil
 }
 
+// fails notes why the node did not give this reader its answer, and whether it is worth asking once more. It is when our own queue
+// for it was too long: the one caller that goes on may still get its lease. It is not when the node answers nobody.
+func (s *slot[V]) fails(err error) {
+	s.cause, s.down = err, !redisnode.IsPoolTimeout(err) || s.node.Ailing()
+}
+
 // Take implements stampede.Shelf: asks for the lease and re-checks the entry in one round trip.
 func (s *slot[V]) Take(ctx context.Context, token string, mode stampede.Mode) (stampede.State[entry[V]], error) {
 	if s.down {
 		return stampede.State[entry[V]]{}, errDown
 	}
-	s.session = s.node.Session()
+	s.session, s.forced = s.node.Session(), mode == stampede.Force
 	reply, err := s.session.Eval(ctx, wireCall(s.leaseCall(token, mode)))
 	if err != nil {
 		s.c.counters.nodeErrors.Add(1)
@@ -165,7 +172,9 @@ func (s *slot[V]) Fill(ctx context.Context, token string, e entry[V]) (stampede.
 func (s *slot[V]) fillCall(token string, e *entry[V]) invalidation.Call {
 	left := max(time.Millisecond, e.hard-e.ageAt(time.Now()))
 	return invalidation.Fill(s.names, invalidation.Filling{
-		Token: token, Value: e.wire, TTL: left, Version: e.version, Negative: e.negative, Replace: s.replace, Epoch: noEpoch,
+		Token: token, Value: e.wire, TTL: left, Version: e.version, Negative: e.negative, Epoch: noEpoch,
+		// A forced load that finds no row replaces the entry of the row that there was, whatever version it had.
+		Replace: s.replace || (s.forced && e.negative),
 	})
 }
 

@@ -251,6 +251,7 @@ func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], call
 // ticket after the drop joins no flight from before it.
 func (c *Cache[V]) dropLocal(key string) {
 	c.misses.Forget(key)
+	c.inLoads.Forget(key)
 	c.unfilled.Forget(key)
 	if c.l1 != nil {
 		c.l1.Invalidate(key)

@@ -113,6 +113,14 @@ func (b *Batch[V]) Began() {
 	}
 }
 
+// Looked is [Run.Looked] for all keys of the batch.
+func (b *Batch[V]) Looked() {
+	now := b.flight.clock.next()
+	for _, c := range b.calls {
+		c.setLooked(now)
+	}
+}
+
 // Finish gives key its result. The first result of a key stands; a key that the
 // batch does not lead is ignored. It reports whether the value was given to
 // others too: then the batch's owner must copy it before changing it.

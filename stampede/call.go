@@ -15,7 +15,7 @@ type Result[V any] struct {
 	// caller that wants to change it must copy it first.
 	Shared bool
 	// Late: this caller came after the run had begun to read the source
-	// ([Run.Began]). The value may then be older than something that the caller
+	// ([Run.Began]), or, if it never did, after its last look elsewhere ([Run.Looked]). The value may then be older than something that the caller
 	// knows to be true, so it must not be used if the fill was refused.
 	Late bool
 }
@@ -24,14 +24,29 @@ type Result[V any] struct {
 // A nil *Run is valid and tells nobody.
 type Run struct {
 	clock *moments
-	began *atomic.Uint64
+	call  looker
+}
+
+// looker is a call, whatever the type of its value.
+type looker interface {
+	setBegan(now uint64)
+	setLooked(now uint64)
 }
 
 // Began is called right before the source is read. The first call counts:
 // callers that come later are late, even if the source is read once more.
 func (r *Run) Began() {
 	if r != nil {
-		r.began.CompareAndSwap(0, r.clock.next())
+		r.call.setBegan(r.clock.next())
+	}
+}
+
+// Looked is called by a run each time before it looks whether the value has come from elsewhere. If it then returns what it found, not
+// having begun to load, the moment of the last look is the one that [Result.Late] goes by: a caller that came after it may know of
+// something newer. A nil Run is valid.
+func (r *Run) Looked() {
+	if r != nil {
+		r.call.setLooked(r.clock.next())
 	}
 }
 
@@ -43,8 +58,9 @@ func (m *moments) next() uint64 { return m.last.Add(1) }
 
 // call is one run's, or one key of a batch's, way from claim to result.
 type call[V any] struct {
-	began atomic.Uint64 // moment at which the source was first read, 0 before
-	done  chan struct{} // closed when the fields below are final
+	began  atomic.Uint64 // moment at which the source was first read, 0 before
+	looked atomic.Uint64 // moment of the last look elsewhere, 0 before
+	done   chan struct{} // closed when the fields below are final
 
 	// Written under Flight.mu. Read under it, or after done is closed.
 	joins  int                     // others that wait for this call
@@ -53,6 +69,9 @@ type call[V any] struct {
 	value  V
 	err    error
 }
+
+func (c *call[V]) setBegan(now uint64)  { c.began.CompareAndSwap(0, now) }
+func (c *call[V]) setLooked(now uint64) { c.looked.Store(now) }
 
 func newCall[V any]() *call[V] { return &call[V]{done: make(chan struct{})} }
 
@@ -68,6 +87,9 @@ func (c *call[V]) over() bool {
 // result is what a caller gets that came at moment joined. Only after done.
 func (c *call[V]) result(joined uint64, shared bool) (Result[V], error) {
 	began := c.began.Load()
+	if began == 0 {
+		began = c.looked.Load()
+	}
 	return Result[V]{
 		Value:  c.value,
 		Shared: shared || c.joins > 0,

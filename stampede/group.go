@@ -182,7 +182,7 @@ func (f *Flight[V]) fly(ctx context.Context, key string, c *call[V], run func(co
 	defer f.crew.leave()
 	ctx = withLoading(ctx, f, func(k string) bool { return k == key && !c.over() })
 	protect(
-		func() (V, error) { return run(ctx, &Run{clock: &f.clock, began: &c.began}) },
+		func() (V, error) { return run(ctx, &Run{clock: &f.clock, call: c}) },
 		func(value V, err error) { f.finish(key, c, value, err) },
 	)
 }

@@ -172,9 +172,9 @@ type fetch[E any] struct {
 func (f *fetch[E]) attempt(ctx context.Context) (done bool, err error) {
 	// The place comes before the lease. The other way round a lease would tick
 	// away in the limiter's queue while other processes wait for its holder.
-	place, err := f.Limiter.Acquire(ctx)
-	if err != nil {
-		return false, err
+	place, err := f.place(ctx)
+	if err != nil || place == nil {
+		return true, err
 	}
 	defer place.Release()
 
@@ -191,6 +191,7 @@ func (f *fetch[E]) attempt(ctx context.Context) (done bool, err error) {
 	lease := held{token: f.NewToken()}
 	defer f.giveBack(ctx, &lease)
 
+	f.run.Looked()
 	state, err := f.shelf.Take(ctx, lease.token, f.mode)
 	if err != nil {
 		// The lease may be ours, or become ours at any time later: after our load,
@@ -203,7 +204,7 @@ func (f *fetch[E]) attempt(ctx context.Context) (done bool, err error) {
 		}
 		return true, f.loadOnly(ctx, place)
 	}
-	f.state = state
+	f.see(state)
 	if state.Status == Granted {
 		return true, f.loadAndFill(ctx, place, &lease)
 	}
@@ -221,6 +222,27 @@ func (f *fetch[E]) attempt(ctx context.Context) (done bool, err error) {
 	}
 }
 
+// see notes what the shelf said. A floor that it does not repeat, as a Watch cannot, is still true.
+func (f *fetch[E]) see(state State[E]) {
+	if f.state.HasFloor && (!state.HasFloor || state.Floor < f.state.Floor) {
+		state.Floor, state.HasFloor = f.state.Floor, true
+	}
+	f.state = state
+}
+
+// place takes a place among the loads. A refresh does not queue for one: its readers have an entry, those who queue
+// have none. No place and no error ends it.
+func (f *fetch[E]) place(ctx context.Context) (*Place, error) {
+	if f.mode != Refresh {
+		return f.Limiter.Acquire(ctx)
+	}
+	place, ok := f.Limiter.TryAcquire(ctx)
+	if !ok {
+		return nil, nil //nolint:nilnil // as said above
+	}
+	return place, nil
+}
+
 // loadAndFill reads the source under a granted lease and stores the result.
 func (f *fetch[E]) loadAndFill(ctx context.Context, place *Place, lease *held) error {
 	got, err := f.read(ctx, place)
@@ -231,7 +253,6 @@ func (f *fetch[E]) loadAndFill(ctx context.Context, place *Place, lease *held) e
 	if got.Unstorable || f.out.Stale {
 		return nil
 	}
-	place.Release() // the source has been read; the fill is the node's business
 	verdict, err := f.shelf.Fill(ctx, lease.token, got.Entry)
 	if err != nil {
 		// It may have been stored, or may arrive yet: then the lease decides, as it
@@ -252,8 +273,10 @@ func (f *fetch[E]) loadOnly(ctx context.Context, place *Place) error {
 }
 
 // read reads the source into out; once more if what came is older than the
-// shelf's floor.
+// shelf's floor. It ends our share of the place: what follows, a fill or a release to
+// a node that hangs perhaps, is no business of the source's.
 func (f *fetch[E]) read(ctx context.Context, place *Place) (Loaded[E], error) {
+	defer place.Release()
 	type reading struct {
 		Loaded[E]
 		stale bool
@@ -294,12 +317,13 @@ func (f *fetch[E]) wait(ctx context.Context) (done bool, err error) {
 			return false, err
 		}
 		f.looks++
+		f.run.Looked()
 		state, err := f.shelf.Watch(ctx)
 		if err != nil {
 			f.out.ShelfErr = err
 			return false, nil //nolint:nilerr // whether the node is gone, the next Take will tell
 		}
-		f.state = state
+		f.see(state)
 		switch {
 		case state.Found:
 			f.found()

@@ -111,7 +111,22 @@ func (s *Session) failure(ctx context.Context, op string, err error) error {
 			err = &notTheCallers{err}
 		}
 	}
-	return &Error{Node: s.node.cfg.ID, Op: op, Err: err}
+	e := &Error{Node: s.node.cfg.ID, Op: op, Err: err}
+	if IsTrouble(e) && !IsPoolTimeout(e) {
+		s.node.ailing.Store(true)
+	}
+	return e
+}
+
+// Ailing reports whether the latest command whose outcome is known failed with trouble ([IsTrouble]); that our own queue for a connection was
+// too long does not count.
+func (n *Node) Ailing() bool { return n.ailing.Load() }
+
+// answered notes that a command succeeded. It writes only what has changed: it is on every path.
+func (n *Node) answered() {
+	if n.ailing.Load() {
+		n.ailing.Store(false)
+	}
 }
 
 // callerEnded gives the context's error if the caller's own context is why the driver gave up.

@@ -25,6 +25,7 @@ type Node struct {
 	session atomic.Pointer[Session]
 	clock   clock
 	reads   reads
+	ailing  atomic.Bool
 	done    chan struct{} // closed by Close
 
 	mu       sync.Mutex
@@ -137,6 +138,7 @@ func (s *Session) ask(ctx context.Context) error {
 	if err != nil {
 		return s.failure(ctx, "TIME", err)
 	}
+	s.node.answered()
 	s.node.mu.Lock()
 	s.node.info.see(parseRole(role.Val()))
 	s.node.mu.Unlock()

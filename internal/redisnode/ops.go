@@ -59,6 +59,7 @@ func (s *Session) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 	if err != nil {
 		return nil, s.failure(ctx, "MGET", err)
 	}
+	s.node.answered()
 	values := make([][]byte, len(keys))
 	for i, r := range replies {
 		if v, ok := r.(string); ok {
@@ -133,10 +134,12 @@ func (s *Session) pipeline(ctx context.Context, cs []Call, into []Result, eval e
 func (s *Session) result(ctx context.Context, c Call, reply any, err error) Result {
 	switch {
 	case errors.Is(err, redis.Nil):
+		s.node.answered()
 		return Result{}
 	case err != nil:
 		return Result{Err: s.failure(ctx, "EVALSHA "+c.Script.Name, err)}
 	}
+	s.node.answered()
 	return Result{Reply: reply}
 }
 
@@ -160,6 +163,7 @@ func (n *Node) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 	if runChanged(err) {
 		v, err = n.Session().MGet(ctx, keys)
 	}
+	n.reads.learn(v)
 	return v, err
 }
 

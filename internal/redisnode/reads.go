@@ -18,6 +18,10 @@ const (
 	// batchKeys and batchBytes bound one MGET: other commands of the node wait behind it.
 	batchKeys  = 64
 	batchBytes = 512 << 10
+	// manyBytes is the bound of an MGET whose keys all belong to one caller, and unknownKeys its keys as long as nothing is known of
+	// the size of values.
+	manyBytes   = 4 << 20
+	unknownKeys = 16
 )
 
 // reads lets concurrent reads of one node share commands. A caller that finds a slot free sends its own GET.
@@ -74,6 +78,17 @@ func (n *Node) getNow(ctx context.Context, key string) ([]byte, bool, error) {
 	return v, ok, err
 }
 
+// BatchKeys is how many keys, at most most, the next MGet should ask for to be answered within the timeout, going by the size of the values
+// that the node has sent before.
+func (n *Node) BatchKeys(most int) int {
+	n.reads.mu.Lock()
+	defer n.reads.mu.Unlock()
+	if n.reads.size == 0 {
+		return min(most, unknownKeys)
+	}
+	return max(1, min(most, int(manyBytes/n.reads.size)))
+}
+
 // enter takes a slot (nil), or queues.
 func (q *reads) enter(key string) *read {
 	q.mu.Lock()
@@ -114,16 +129,11 @@ func (q *reads) drain() {
 			keys[i] = r.key
 		}
 		values, err := q.node.MGet(context.Background(), keys) // the timeout bounds it; callers leave by themselves
-		total := 0
 		for i, r := range batch {
 			if r.err = err; err == nil {
 				r.value = values[i]
-				total += len(values[i])
 			}
 			close(r.done)
-		}
-		if err == nil {
-			q.learn(int64(total / len(batch)))
 		}
 	}
 }
@@ -161,8 +171,18 @@ func (q *reads) fail(err error) {
 	close(r.done)
 }
 
-// learn takes a batch's mean value size into the estimate.
-func (q *reads) learn(size int64) {
+// learn takes the mean size of the values of a reply into the estimate.
+func (q *reads) learn(values [][]byte) {
+	total, found := 0, 0
+	for _, v := range values {
+		if v != nil {
+			total, found = total+len(v), found+1
+		}
+	}
+	if found == 0 {
+		return
+	}
+	size := int64(max(1, total/found))
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.size = max(size, q.size-q.size/8)
