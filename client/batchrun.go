@@ -43,7 +43,7 @@ func (r *batchRun[V]) run(ctx context.Context) {
 			r.inParts(ctx, held, true)
 			return
 		}
-		r.c.pause(ctx, min(poll, time.Until(deadline)))
+		sleep(ctx, min(r.c.jittered(poll), time.Until(deadline)))
 		var free []*slot[V]
 		free, held = r.watch(ctx, held)
 		held = append(held, r.inParts(ctx, free, false)...)

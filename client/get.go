@@ -320,8 +320,16 @@ const (
 )
 
 // pause holds the key's place among the refreshes for a jittered while, or until the cache closes.
-func (c *Cache[V]) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d/2 + time.Duration(c.draw()*float64(d/2)))
+func (c *Cache[V]) pause(ctx context.Context, d time.Duration) { sleep(ctx, c.jittered(d)) }
+
+// jittered takes up to a half off d, so that processes drift apart.
+func (c *Cache[V]) jittered(d time.Duration) time.Duration {
+	return d/2 + time.Duration(c.draw()*float64(d/2))
+}
+
+// sleep returns after d or when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
