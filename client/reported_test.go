@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,6 +127,27 @@ func TestRB08_TTLMeansWhatItSays(t *testing.T) {
 	if err := truth.Set(t.Context(), "default", "v"); err != nil {
 		t.Fatal(err)
 	}
+	loaded := newCache(t, cl, client.CacheConfig[string]{Name: "l", TTL: time.Hour, NoJitter: true, L1: client.L1All, Load: func(ctx context.Context, key string) (string, error) {
+		ttl, err := time.ParseDuration(key)
+		if err != nil {
+			return "", err
+		}
+		good := ttl >= time.Millisecond && ttl <= client.MaxTTL
+		if err := client.SetTTL(ctx, key, ttl); (err == nil) != good || (err != nil && !errors.Is(err, client.ErrInvalidTTL)) {
+			t.Errorf("SetTTL(%v): %v", ttl, err)
+		}
+		return echo(ctx, key)
+	}})
+	for _, ttl := range []time.Duration{0, -1, -time.Second, 1, 999 * time.Microsecond, math.MaxInt64, time.Second, client.MaxTTL} {
+		key, applied := ttl.String(), time.Hour // a TTL that is refused changes nothing
+		if ttl >= time.Millisecond && ttl <= client.MaxTTL {
+			applied = ttl
+		}
+		want(t, loaded, key, "value of "+key, client.LayerSource)
+		if left := nodes.Node(0).TTL("l:" + key + ":v0"); left > applied || left < applied-time.Second || left <= 0 {
+			t.Errorf("a loaded value with SetTTL(%v) lives %v on the node, want %v", ttl, left, applied)
+		}
+	}
 	for _, key := range nodes.Node(0).Keys() {
 		if nodes.Node(0).TTL(key) <= 0 {
 			t.Errorf("%q has no expiry", key)
@@ -135,6 +157,10 @@ func TestRB08_TTLMeansWhatItSays(t *testing.T) {
 
 // TestRB10_JitterOnTheWire: whatever TTL and jitter, what is sent to a node is at least 1 ms and within the promised range, and it does spread.
 func TestRB10_JitterOnTheWire(t *testing.T) {
+	synctest.Test(t, jitterOnTheWire) // no time passes between the write and the look
+}
+
+func jitterOnTheWire(t *testing.T) {
 	nodes := clienttest.Start(t, 1)
 	cl := open(t, nodes.Config())
 	for i, ttl := range []time.Duration{time.Millisecond, 9 * time.Millisecond, time.Second, 24 * time.Hour} {
@@ -146,16 +172,16 @@ func TestRB10_JitterOnTheWire(t *testing.T) {
 				if err := truth.Set(t.Context(), key, "v"); err != nil { // PX 0 or less would be an error of the server
 					t.Fatalf("TTL %v, jitter %v: %v", ttl, jitter, err)
 				}
-				if ttl < time.Minute {
-					continue // it passes while we look
-				}
 				left := nodes.Node(0).TTL(fmt.Sprintf("t%d-%d:%s:v0", i, j, key))
-				if left > ttl || left < time.Duration(float64(ttl)*(1-jitter))-5*time.Second {
+				if left > ttl || left < max(time.Millisecond, time.Duration(float64(ttl)*(1-jitter))-time.Millisecond) {
 					t.Errorf("TTL %v, jitter %v: %v on the node", ttl, jitter, left)
 				}
 				least, most = min(least, left), max(most, left)
 			}
-			if ttl == 24*time.Hour && jitter >= 0.1 && most-least < time.Duration(float64(ttl)*jitter/2) {
+			if jitter == 0 && (least != ttl || most != ttl) {
+				t.Errorf("TTL %v without jitter: between %v and %v", ttl, least, most)
+			}
+			if ttl >= time.Second && jitter >= 0.1 && most-least < time.Duration(float64(ttl)*jitter/2) {
 				t.Errorf("TTL %v, jitter %v: all between %v and %v", ttl, jitter, least, most)
 			}
 		}
@@ -167,7 +193,7 @@ func TestRB14_CachedBytesBelongToNobody(t *testing.T) {
 	nodes := clienttest.Start(t, 1)
 	cfg := client.CacheConfig[[]byte]{Name: "x", TTL: time.Minute, L1: client.L1All}
 	own := []byte("abc")
-	both := make(chan struct{})
+	both, stuck := make(chan struct{}), make(chan struct{})
 	cfg.Load = func(context.Context, string) ([]byte, error) { <-both; return own, nil }
 	here, there := newCache(t, open(t, nodes.Config()), cfg), newCache(t, open(t, nodes.Config()), cfg)
 	ctx := t.Context()
@@ -181,7 +207,8 @@ func TestRB14_CachedBytesBelongToNobody(t *testing.T) {
 		_ = append(b[:0], "YYY"...)
 	}
 	var wg sync.WaitGroup
-	for range 8 { // the miss path, and the flight that is shared
+	time.AfterFunc(10*time.Second, func() { close(stuck) }) // so that a broken test ends
+	for range 8 {                                           // the miss path, and the flight that is shared
 		wg.Go(func() {
 			b, err := here.Get(ctx, "k")
 			if err != nil {
@@ -189,6 +216,14 @@ func TestRB14_CachedBytesBelongToNobody(t *testing.T) {
 			}
 			scribble(b)
 		})
+	}
+	for here.Stats().Waiting < 8 { // all of them have joined
+		select {
+		case <-stuck:
+			t.Fatal("the callers do not come together")
+		default:
+			runtime.Gosched()
+		}
 	}
 	close(both)
 	wg.Wait()
@@ -236,6 +271,32 @@ func TestRB14_CachedBytesBelongToNobody(t *testing.T) {
 	}
 }
 
+// TestRB14_LoaderReusesItsBuffer while the value is still on its way to the node and to its callers.
+func TestRB14_LoaderReusesItsBuffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Start(t, 1)
+		buffer := []byte("abc")
+		c := newCache(t, open(t, nodes.Config()), client.CacheConfig[[]byte]{Name: "x", TTL: time.Minute, L1: client.L1Off, Load: func(context.Context, string) ([]byte, error) {
+			nodes.Node(0).Slow(100 * time.Millisecond) // the fill takes as long
+			return buffer, nil
+		}})
+		got := make(chan string)
+		go func() {
+			b, err := c.Get(context.WithoutCancel(t.Context()), "k")
+			got <- fmt.Sprintf("%s %v", b, err)
+		}()
+		time.Sleep(50 * time.Millisecond)
+		synctest.Wait() // the load has returned, the fill is on its way
+		copy(buffer, "ZZZ")
+		if v := <-got; v != "abc <nil>" {
+			t.Errorf("the caller got %s", v)
+		}
+		if b, err := c.Get(t.Context(), "k"); err != nil || string(b) != "abc" {
+			t.Errorf("the node has %q, %v", b, err)
+		}
+	})
+}
+
 // oddKeys are the keys that other libraries routed or stored wrongly.
 func oddKeys() []string {
 	return []string{
@@ -270,6 +331,29 @@ func TestRB17_OddKeys(t *testing.T) {
 		if err != nil || len(m) != len(keys) {
 			t.Errorf("GetMany: %d of %d, %v", len(m), len(keys), err)
 		}
+		truth := newCache(t, cl, client.CacheConfig[string]{Name: "t", TTL: time.Minute, Truth: true, L1: client.L1Off})
+		absent := newCache(t, cl, client.CacheConfig[string]{Name: "n", TTL: time.Minute, L1: client.L1Off, Load: func(context.Context, string) (string, error) { return "", client.ErrNotFound }})
+		for i, k := range keys {
+			if err := truth.Set(ctx, k, fmt.Sprint("set ", i)); err != nil {
+				t.Errorf("Set of key %d: %v", i, err)
+			}
+			for range 2 { // an absence is stored under the key's own name, too
+				if _, err := absent.Get(ctx, k); !errors.Is(err, client.ErrNotFound) {
+					t.Errorf("absence of key %d: %v", i, err)
+				}
+			}
+		}
+		for i, k := range keys {
+			want(t, truth, k, fmt.Sprint("set ", i), client.LayerL2)
+		}
+		if n := absent.Stats().Loads; n != uint64(len(keys)) {
+			t.Errorf("%d loads of %d absent keys", n, len(keys))
+		}
+		for _, k := range []string{"", strings.Repeat("k", client.MaxKeyBytes+1)} {
+			if _, err := c.Get(ctx, k); !errors.Is(err, client.ErrInvalidKey) {
+				t.Errorf("a key of %d bytes: %v", len(k), err)
+			}
+		}
 		for i, k := range keys {
 			src.set(k, fmt.Sprint("new row ", i))
 			if err := c.Invalidate(ctx, k); err != nil {
@@ -287,50 +371,59 @@ func TestRB17_OddKeys(t *testing.T) {
 
 // TestRB22_LateHolderTouchesNobodysLease: a load that outlives its lease neither releases the next holder's lease nor replaces its value.
 func TestRB22_LateHolderTouchesNobodysLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := clienttest.Start(t, 1)
-		var running, most, loads atomic.Int32
-		process := func(took time.Duration, value string) *client.Cache[string] {
-			return newCache(t, open(t, nodes.Config()), client.CacheConfig[string]{
-				Name: "x", TTL: time.Minute, L1: client.L1Off, NoEarlyRefresh: true, LoadTimeout: 3 * time.Second, LeaseTTL: 4 * time.Second,
-				Load: func(context.Context, string) (string, error) {
-					loads.Add(1)
-					n := running.Add(1)
-					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-					}
-					defer running.Add(-1)
-					time.Sleep(took)
-					return value, nil
-				},
-			})
-		}
-		a, b, third := process(1500*time.Millisecond, "a"), process(2*time.Second, "b"), process(0, "c")
-		slow := inBackground(t, a, "k")
-		time.Sleep(500 * time.Millisecond)
-		nodes.Node(0).Delete("~l:x:k:v0") // A's lease runs out (as by eviction)
-		time.Sleep(100 * time.Millisecond)
-		next := inBackground(t, b, "k") // B takes it and loads until 2.6 s
-		time.Sleep(50 * time.Millisecond)
-		lease, held := nodes.Node(0).Get("~l:x:k:v0")
-		if !held {
-			t.Fatal("B has no lease")
-		}
-		if v, err := slow(); err != nil || v != "a" { // at 1.5 s
-			t.Errorf("A's own caller: %q, %v; want its loaded value", v, err)
-		}
-		if now, _ := nodes.Node(0).Get("~l:x:k:v0"); string(now) != string(lease) {
-			t.Errorf("B's lease was %q and is %q after A ended", lease, now)
-		}
-		last := inBackground(t, third, "k") // C misses and must wait for B
-		if v, err := next(); err != nil || v != "b" {
-			t.Errorf("B's caller: %q, %v", v, err)
-		}
-		if v, err := last(); err != nil || v != "b" {
-			t.Errorf("C: %q, %v; want B's value", v, err)
-		}
-		want(t, a, "k", "b", client.LayerL2)
-		if most.Load() > 2 || loads.Load() != 2 {
-			t.Errorf("%d loads, %d at once; want 2 and at most 2", loads.Load(), most.Load())
-		}
-	})
+	for _, ends := range []string{"fills", "releases"} {
+		t.Run("A "+ends, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { lateHolder(t, ends == "fills") }) })
+	}
+}
+
+// lateHolder: A's load ends after its lease did. If it succeeds A fills, if it fails A releases: neither may touch B's lease.
+func lateHolder(t *testing.T, succeeds bool) {
+	nodes := clienttest.Start(t, 1)
+	failed := errors.New("failed")
+	var running, most, loads atomic.Int32
+	process := func(took time.Duration, value string) *client.Cache[string] {
+		return newCache(t, open(t, nodes.Config()), client.CacheConfig[string]{
+			Name: "x", TTL: time.Minute, L1: client.L1Off, NoEarlyRefresh: true, LoadTimeout: 3 * time.Second, LeaseTTL: 4 * time.Second,
+			Load: func(context.Context, string) (string, error) {
+				loads.Add(1)
+				n := running.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				defer running.Add(-1)
+				time.Sleep(took)
+				if value == "a" && !succeeds {
+					return "", failed
+				}
+				return value, nil
+			},
+		})
+	}
+	a, b, third := process(1500*time.Millisecond, "a"), process(2*time.Second, "b"), process(0, "c")
+	slow := inBackground(t, a, "k")
+	time.Sleep(500 * time.Millisecond)
+	nodes.Node(0).Delete("~l:x:k:v0") // A's lease runs out (as by eviction)
+	time.Sleep(100 * time.Millisecond)
+	next := inBackground(t, b, "k") // B takes it and loads until 2.6 s
+	time.Sleep(50 * time.Millisecond)
+	lease, held := nodes.Node(0).Get("~l:x:k:v0")
+	if !held {
+		t.Fatal("B has no lease")
+	}
+	if v, err := slow(); succeeds && (err != nil || v != "a") || !succeeds && !errors.Is(err, failed) { // at 1.5 s
+		t.Errorf("A's own caller: %q, %v; want what its load gave", v, err)
+	}
+	if now, _ := nodes.Node(0).Get("~l:x:k:v0"); string(now) != string(lease) {
+		t.Errorf("B's lease was %q and is %q after A ended", lease, now)
+	}
+	last := inBackground(t, third, "k") // C misses and must wait for B
+	if v, err := next(); err != nil || v != "b" {
+		t.Errorf("B's caller: %q, %v", v, err)
+	}
+	if v, err := last(); err != nil || v != "b" {
+		t.Errorf("C: %q, %v; want B's value", v, err)
+	}
+	want(t, a, "k", "b", client.LayerL2)
+	if most.Load() > 2 || loads.Load() != 2 {
+		t.Errorf("%d loads, %d at once; want 2 and at most 2", loads.Load(), most.Load())
+	}
 }
