@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,34 +129,41 @@ func BenchmarkL1HitBytes(b *testing.B) {
 	}
 }
 
+// BenchmarkL2Hit reads 1,000 keys of one node, through a cache and with the bare driver over as many connections.
 func BenchmarkL2Hit(b *testing.B) {
+	cl := open(b, realNodes(b, 1))
+	c := newCache(b, cl, client.CacheConfig[[]byte]{Name: "bench", TTL: time.Hour, L1: client.L1Off, NoEarlyRefresh: true, Load: loadBytes})
+	keys, names := make([]string, 1000), make([]string, 1000)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+		_, names[i] = c.Where(keys[i])
+	}
+	if _, err := c.GetMany(b.Context(), keys); err != nil {
+		b.Fatal(err)
+	}
+	driver, ctx := cl.Node(names[0]), b.Context()
 	for _, goroutines := range []int{1, 64} {
-		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
-			cl := open(b, realNodes(b, 1))
-			c := newCache(b, cl, client.CacheConfig[[]byte]{Name: "bench", TTL: time.Hour, L1: client.L1Off, Load: loadBytes})
-			if _, err := c.Get(b.Context(), "k"); err != nil {
-				b.Fatal(err)
-			}
-			ctx := b.Context()
-			b.ReportAllocs()
-			b.SetParallelism(max(1, goroutines/2)) // times GOMAXPROCS
-			b.ResetTimer()
-			if goroutines == 1 {
-				for range b.N {
-					if _, err := c.Get(ctx, "k"); err != nil {
-						b.Fatal(err)
-					}
+		for name, get := range map[string]func(i int) error{
+			"shelf":  func(i int) error { _, err := c.Get(ctx, keys[i]); return err },
+			"driver": func(i int) error { return driver.Get(ctx, names[i]).Err() },
+		} {
+			b.Run(fmt.Sprintf("%s/goroutines=%d", name, goroutines), func(b *testing.B) {
+				b.ReportAllocs()
+				var left, next atomic.Int64
+				left.Store(int64(b.N))
+				var wg sync.WaitGroup
+				for range goroutines {
+					wg.Go(func() {
+						for left.Add(-1) >= 0 {
+							if err := get(int(next.Add(1)) % len(keys)); err != nil {
+								b.Error(err)
+							}
+						}
+					})
 				}
-				return
-			}
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					if _, err := c.Get(ctx, "k"); err != nil {
-						b.Error(err)
-					}
-				}
+				wg.Wait()
 			})
-		})
+		}
 	}
 }
 

@@ -34,11 +34,13 @@
 // # What it promises
 //
 //   - Once [Cache.Invalidate] (or Write) has returned nil, no reader gets the old value from a node, and no load that began before it can put it
-//     back. Reads of the same process see the new value; another process's L1 follows within its L1TTL.
+//     back; nor does who joins such a load get its value. Reads of the same process see the new value; another process's L1 follows within its
+//     L1TTL.
 //   - No entry is served longer than its TTL after the load that made it began, by the node's clock.
 //   - One load a key and miss in the whole fleet while the owner answers; at most one a process while it does not; never more at once than MaxLoads
 //     in one process.
-//   - A failing node is never a reader's error, an ended context of one caller never another's, a panic of a loader never the process's.
+//   - A failing node is never a reader's error (but where there is no loader to ask instead, in a cache that is itself the truth), an ended context
+//     of one caller never another's, a panic of a loader never the process's.
 //
 // It does not promise linearizable reads across processes. For a balance that must be exact, read the database.
 //
@@ -49,7 +51,14 @@
 //     seconds nothing older can be stored. Not for a DELETE: the absence has no version, so it could not be remembered for as long. And versions of a
 //     key must never start anew, not even when its row is deleted and made again.
 //   - [Cache.WriteThrough] where the next read must not have to load.
-//   - [Cache.Set] only where there is no database: the cache is the truth.
+//   - [Cache.Set] only where there is no database: the cache is the truth (CacheConfig.Truth). There [Cache.Invalidate] deletes.
+//
+// After a Write the error may be the database's, a node's, or both: see [NodesOnly].
+//
+// # Loaders that read through caches
+//
+// They may, through other keys and other caches; their own key is ErrRecursiveLoad. What they load runs on their own place among the loads, so that
+// MaxLoads counts the outermost ones; GetMany then loads one row at a time. LoadTimeout includes what is nested.
 //
 // # Values
 //

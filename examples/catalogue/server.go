@@ -158,14 +158,12 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) write(ctx context.Context, id string, change func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	var changed error
-	err := s.products.Write(ctx, id, func(ctx context.Context) error {
-		changed = change(ctx)
-		return changed
-	})
-	if _, missed := errors.AsType[*client.NodeError](err); missed {
+	err := s.products.Write(ctx, id, change)
+	if len(client.UnreachedKeys(err)) > 0 {
 		s.unsent.add(id, err)
-		return changed // what the database says is the answer; that a node was not reached is not the caller's trouble
+	}
+	if client.NodesOnly(err) {
+		return nil // what the database says is the answer; that a node was not reached is not the caller's trouble
 	}
 	return err
 }

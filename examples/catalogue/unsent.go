@@ -39,9 +39,11 @@ func (u *unsent) add(key string, err error) {
 	u.log.Warn("invalidation not confirmed", "key", key, "error", err)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.keys) < maxUnsent {
-		u.keys[key] = struct{}{}
+	if _, known := u.keys[key]; !known && len(u.keys) >= maxUnsent {
+		u.log.Error("too many unconfirmed invalidations: this one is not sent again, its old row may be served until its TTL", "key", key, "kept", len(u.keys))
+		return
 	}
+	u.keys[key] = struct{}{}
 }
 
 func (u *unsent) len() int {
