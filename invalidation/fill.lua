@@ -36,33 +36,6 @@
 --                   3. A fills version 1               -> stored, although eight of those bytes
 --                   look like a larger version: otherwise nothing could replace them
 
--- older(a, b): is version a less than version b? Both are 8 big-endian bytes. Byte by byte: a Lua
--- number cannot hold 2^53+1, and < on strings follows the locale of the server.
-local function older(a, b)
-  for i = 1, 8 do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then return x < y end
-  end
-  return false
-end
-
--- entry(key): the bytes under key if they begin like an entry (magic F5 53, a format of 1 or more,
--- 24 bytes of header), else false. Foreign bytes, and keys of another type, count as absent.
-local function entry(key)
-  local v = redis.pcall('GET', key)
-  if type(v) ~= 'string' or #v < 24 then return false end
-  local a, b, format = string.byte(v, 1, 3)
-  if a ~= 0xF5 or b ~= 0x53 or format < 1 then return false end
-  return v
-end
-
--- floor(key): the version in the mark, or false. Marks may grow behind these 8 bytes one day.
-local function floor(key)
-  local m = redis.call('GET', key)
-  if not m or #m < 8 then return false end
-  return string.sub(m, 1, 8)
-end
-
 local version, negative = ARGV[4], ARGV[5] == '1'
 
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then

@@ -22,24 +22,6 @@
 -- user who may not SET, costs the mark but never the deletes. The larger version wins, not the
 -- later: invalidations of versions 3 and 2 that cross on their way leave the mark 3.
 
--- older(a, b): is version a less than version b? Both are 8 big-endian bytes. Byte by byte: a Lua
--- number cannot hold 2^53+1, and < on strings follows the locale of the server.
-local function older(a, b)
-  for i = 1, 8 do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then return x < y end
-  end
-  return false
-end
-
--- floor(key): the version in the mark, or false. Marks may grow behind these 8 bytes one day. Unlike
--- in the other scripts an error counts as no mark, since the deletes are done and must be answered.
-local function floor(key)
-  local m = redis.pcall('GET', key)
-  if type(m) ~= 'string' or #m < 8 then return false end
-  return string.sub(m, 1, 8)
-end
-
 local none = string.rep('\0', 8)
 local removed = redis.call('UNLINK', KEYS[1])
 redis.call('UNLINK', KEYS[2])

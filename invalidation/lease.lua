@@ -22,23 +22,6 @@
 --
 -- The mark's version lets the reader see, before it stores, that its source lags behind.
 
--- entry(key): the bytes under key if they begin like an entry (magic F5 53, a format of 1 or more,
--- 24 bytes of header), else false. Foreign bytes, and keys of another type, count as absent.
-local function entry(key)
-  local v = redis.pcall('GET', key)
-  if type(v) ~= 'string' or #v < 24 then return false end
-  local a, b, format = string.byte(v, 1, 3)
-  if a ~= 0xF5 or b ~= 0x53 or format < 1 then return false end
-  return v
-end
-
--- floor(key): the version in the mark, or false. Marks may grow behind these 8 bytes one day.
-local function floor(key)
-  local m = redis.call('GET', key)
-  if not m or #m < 8 then return false end
-  return string.sub(m, 1, 8)
-end
-
 local data, mode = entry(KEYS[1]), ARGV[2]
 local mark = floor(KEYS[3])
 

@@ -8,10 +8,20 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
+	"strings"
 	"time"
 )
 
 var (
+	// What several scripts need: comparing versions, reading an entry, reading a mark.
+	//
+	//go:embed older.lua
+	olderSource string
+	//go:embed entry.lua
+	entrySource string
+	//go:embed floor.lua
+	floorSource string
+
 	//go:embed lease.lua
 	leaseSource string
 	//go:embed fill.lua
@@ -26,11 +36,11 @@ var (
 
 // Computed once: a call must not pay for hashing its script.
 var (
-	leaseScript      = newScript("lease", leaseSource)
-	fillScript       = newScript("fill", fillSource)
+	leaseScript      = newScript("lease", entrySource, floorSource, leaseSource)
+	fillScript       = newScript("fill", olderSource, entrySource, floorSource, fillSource)
 	releaseScript    = newScript("release", releaseSource)
-	invalidateScript = newScript("invalidate", invalidateSource)
-	setScript        = newScript("set", setSource)
+	invalidateScript = newScript("invalidate", olderSource, floorSource, invalidateSource)
+	setScript        = newScript("set", olderSource, entrySource, floorSource, setSource)
 )
 
 // Script is one Lua script: its name (for logs), its text, and the hex SHA-1 of the text, under
@@ -39,7 +49,8 @@ type Script struct {
 	Name, Source, SHA1 string
 }
 
-func newScript(name, source string) Script {
+func newScript(name string, parts ...string) Script {
+	source := strings.Join(parts, "\n")
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
 	return Script{Name: name, Source: source, SHA1: hex.EncodeToString(sum[:])}
 }

@@ -171,7 +171,7 @@ func missing(ctx context.Context, products *client.Cache[Product], db *database)
 	before := db.queries.Load()
 	for range 100 {
 		if _, err := products.Get(ctx, "no-such-product"); !errors.Is(err, client.ErrNotFound) {
-			return fmt.Errorf("missing: got %v, want client.ErrNotFound", err)
+			return errors.Join(errors.New("missing: want client.ErrNotFound"), err)
 		}
 	}
 	fmt.Printf("missing key: asked 100 times, database queries: %d\n", db.queries.Load()-before)
