@@ -292,25 +292,3 @@ func TestComparisonIsExact(t *testing.T) {
 		}
 	})
 }
-
-// TestHelpersAreTheSame: a helper that several scripts need is written out in each, so that a file
-// is what the node runs. The copies must not drift apart.
-func TestHelpersAreTheSame(t *testing.T) {
-	seen := map[string]string{}
-	for _, s := range invalidation.Scripts() {
-		for _, helper := range []string{"older", "entry"} {
-			_, rest, ok := strings.Cut(s.Source, "local function "+helper)
-			if !ok {
-				continue
-			}
-			body, _, _ := strings.Cut(rest, "\nend\n")
-			if first, ok := seen[helper]; ok && first != body {
-				t.Errorf("%s.lua has its own version of %s()", s.Name, helper)
-			}
-			seen[helper] = body
-		}
-	}
-	if len(seen) != 2 {
-		t.Errorf("found %d helpers, want 2: this test is out of date", len(seen))
-	}
-}
