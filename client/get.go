@@ -100,10 +100,10 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 		}
 	}
 	c.counters.l1Misses.Add(1)
-	s := c.slot(key) // 4 ring (3, the Bloom filter of known keys, is not built yet)
 	if load == nil && !c.cfg.Truth {
 		load = c.ownLoader()
 	}
+	s := c.slot(key) // 3 ring
 	var t ticket[V]
 	if !o.NoFill {
 		t = c.wantL1(key, hot)
@@ -112,8 +112,12 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 	if o.Refresh {
 		return c.forced(ctx, s, load, o)
 	}
+	return c.fromOwner(ctx, s, load, o, t, now)
+}
 
-	e, f, err := s.read(ctx) // 5 owner
+// fromOwner is the read path beyond this process. asked is when the read began.
+func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
+	e, f, err := s.read(ctx) // 4 owner
 	switch {
 	case err != nil && leftBy(ctx, err) != nil:
 		return Result[V]{Node: s.nodeID()}, leftBy(ctx, err)
@@ -122,7 +126,7 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 		s.fails(err) // a miss, for this node
 	case f == fresh || f == softened:
 		c.counters.l2Hits.Add(1)
-		t.commit(&e, s.owner, now, time.Now())
+		t.commit(&e, s.owner, asked, time.Now())
 		if f == softened && !o.NoFill && load != nil {
 			c.refreshBehind(ctx, s, load)
 		}
@@ -131,7 +135,7 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 	if load == nil {
 		return c.noSource(s)
 	}
-	return c.miss(ctx, s, load, o, t, now) // 6, 7
+	return c.miss(ctx, s, load, o, t, asked) // 5 miss, 6 load and fill
 }
 
 // leftBy is the error of a caller whose own context is over: ctx may say so a moment later than the node's connection does.
