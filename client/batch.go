@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -99,16 +100,16 @@ func (b *batch[V]) local(keys []string) map[int][]wanted[V] {
 // read asks the owners, all at once, and returns what must be loaded.
 func (b *batch[V]) read(ctx context.Context, byOwner map[int][]wanted[V]) []wanted[V] {
 	var missing []wanted[V]
-	var wg sync.WaitGroup
+	var nodes crew
 	for _, group := range byOwner {
-		wg.Go(func() {
+		nodes.Go(func() {
 			m := b.readNode(ctx, group)
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			missing = append(missing, m...)
 		})
 	}
-	wg.Wait()
+	nodes.Wait()
 	return missing
 }
 
@@ -206,30 +207,28 @@ func (b *batch[V]) load(ctx context.Context, missing []wanted[V]) {
 	case b.c.cfg.LoadMany == nil:
 		b.loadSingly(ctx, missing)
 	default:
-		b.loadTogether(ctx, missing)
+		if late := b.loadTogether(ctx, missing, false); len(late) > 0 {
+			b.loadTogether(ctx, late, true) // as in miss: load again, once
+		}
 	}
 }
 
 // loadSingly is for caches that can only load one key at a time: each key is a miss like any other.
 func (b *batch[V]) loadSingly(ctx context.Context, missing []wanted[V]) {
-	next := make(chan wanted[V])
-	var wg sync.WaitGroup
 	workers := min(singleLoads, len(missing))
-	if nested(ctx) {
+	if b.c.client.limiter.Holds(ctx) {
 		workers = 1 // they share their loader's one place
 	}
-	for range workers {
-		wg.Go(func() {
-			for w := range next {
-				b.loadOne(ctx, w)
-			}
+	var loads crew
+	turns := make(chan struct{}, workers)
+	for _, w := range missing {
+		turns <- struct{}{}
+		loads.Go(func() {
+			defer func() { <-turns }()
+			b.loadOne(ctx, w)
 		})
 	}
-	for _, w := range missing {
-		next <- w
-	}
-	close(next)
-	wg.Wait()
+	loads.Wait()
 }
 
 func (b *batch[V]) loadOne(ctx context.Context, w wanted[V]) {
@@ -239,20 +238,21 @@ func (b *batch[V]) loadOne(ctx context.Context, w wanted[V]) {
 }
 
 // loadTogether leads the keys that nobody in this process leads, loads and fills them all, and only then waits for the others: two
-// batches that overlap crosswise would otherwise wait for each other.
-func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V]) {
+// batches that overlap crosswise would otherwise wait for each other. It returns the keys whose values it must not use because this call joined
+// their loads too late (see miss); the second time it is called for them it uses what it gets.
+func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V], again bool) (late []wanted[V]) {
 	byKey := make(map[string]wanted[V], len(missing))
 	keys := make([]string, 0, len(missing))
 	for _, w := range missing {
 		byKey[w.key] = w
 		keys = append(keys, w.key)
 	}
-	led, others, err := b.c.flight(ctx).Lead(ctx, keys)
+	led, others, err := b.c.misses.flight(ctx, b.c.client.limiter).Lead(ctx, keys)
 	if err != nil {
 		for _, k := range keys {
 			b.settle(k, nil, err)
 		}
-		return
+		return nil
 	}
 	if len(led.Keys()) > 0 {
 		run := &batchRun[V]{c: b.c, led: led}
@@ -272,12 +272,13 @@ func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V]) {
 	}
 	for k, other := range others {
 		res, err := other.Get(ctx)
-		if err == nil && res.Late && res.Value.unproven() {
-			b.loadOne(ctx, byKey[k]) // as in miss: load again, once
+		if err == nil && !again && res.Late && res.Value.unproven(byKey[k].cause == nil) {
+			late = append(late, byKey[k])
 			continue
 		}
 		b.take(k, &res.Value, err)
 	}
+	return late
 }
 
 // take settles a key with what a flight has brought.
@@ -287,4 +288,28 @@ func (b *batch[V]) take(key string, o *outcome[V], err error) {
 		b.c.own(&e)
 	}
 	b.settle(key, &e, err)
+}
+
+// crew is a sync.WaitGroup whose Wait passes a panic on: user code (a Clone) that panics in one of our goroutines panics in its caller's.
+type crew struct {
+	sync.WaitGroup
+	panicked atomic.Pointer[any]
+}
+
+func (c *crew) Go(f func()) {
+	c.WaitGroup.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				c.panicked.CompareAndSwap(nil, &p)
+			}
+		}()
+		f()
+	})
+}
+
+func (c *crew) Wait() {
+	c.WaitGroup.Wait()
+	if p := c.panicked.Load(); p != nil {
+		panic(*p)
+	}
 }

@@ -39,14 +39,16 @@ func (r *batchRun[V]) run(ctx context.Context) {
 	deadline := time.Now().Add(r.c.cfg.WaitTimeout)
 	held := r.inParts(ctx, r.todo, false)
 	for poll := pollMin; len(held) > 0; poll = min(poll*2, pollMax) {
-		if !time.Now().Before(deadline) {
+		left := time.Until(deadline)
+		if left > 0 {
+			sleep(ctx, min(r.c.jittered(poll), left))
+		}
+		free, others := r.watch(ctx, held) // once at the least: this run's own load may have taken all its patience
+		held = append(others, r.inParts(ctx, free, false)...)
+		if left <= 0 {
 			r.inParts(ctx, held, true)
 			return
 		}
-		sleep(ctx, min(r.c.jittered(poll), time.Until(deadline)))
-		var free []*slot[V]
-		free, held = r.watch(ctx, held)
-		held = append(held, r.inParts(ctx, free, false)...)
 	}
 }
 

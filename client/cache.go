@@ -36,10 +36,9 @@ type Cache[V any] struct {
 	hot *hotkey.Detector              // nil but with L1Hot
 	l1  *localcache.Cache[l1Entry[V]] // nil with L1Off
 
-	misses    stampede.Flight[outcome[V]] // one load a key
+	misses    gathering[V]                // one load a key
 	refreshes stampede.Flight[outcome[V]] // one refresh a key, behind the callers' backs
-	inLoads   stampede.Flight[outcome[V]] // one load a key for readers that are loaders themselves, see flight
-	unfilled  stampede.Flight[outcome[V]] // loads that store nothing
+	unfilled  gathering[V]                // loads that store nothing
 	forces    stampede.Flight[outcome[V]] // forced loads, each under a key of its own
 	sequence  atomic.Uint64               // the next of those keys
 	loop      *stampede.Loop
@@ -106,7 +105,7 @@ func (c *Cache[V]) Where(key string) (node, name string) {
 // close refuses new calls and waits for the loads under way.
 func (c *Cache[V]) close(ctx context.Context) error {
 	c.closed.Store(true)
-	return errors.Join(c.refreshes.Close(ctx), c.misses.Close(ctx), c.inLoads.Close(ctx), c.unfilled.Close(ctx), c.forces.Close(ctx))
+	return errors.Join(c.refreshes.Close(ctx), c.misses.close(ctx), c.unfilled.close(ctx), c.forces.Close(ctx))
 }
 
 // admit is the check that every call on one key begins with.
@@ -118,16 +117,6 @@ func (c *Cache[V]) admit(ctx context.Context, key string) error {
 		return err
 	}
 	return ctx.Err()
-}
-
-// flight is where a miss is gathered. A reader that is itself a loader holds a place among the loads. If it joined a run that waits for a
-// place, and all places were held so, both would wait for ever; so such readers gather by themselves, on the places that they have. The lease
-// still makes it one load.
-func (c *Cache[V]) flight(ctx context.Context) *stampede.Flight[outcome[V]] {
-	if nested(ctx) {
-		return &c.inLoads
-	}
-	return &c.misses
 }
 
 // ownKey returns a key that no other work has, for c.forces.

@@ -195,9 +195,9 @@ type outcome[V any] struct {
 
 // unproven says whether a value may be older than an invalidation that returned nil before a late joiner of its flight came (stampede.Result.Late).
 // Only a fill that was stored proves that there was none: its lease was there. A value found on the node is as good as the last look.
-// Where the node was not there nothing can have been invalidated on it either, as far as this process can know; to load again for every
-// late joiner would be a second load a process.
-func (o *outcome[V]) unproven() bool { return !o.filled && !o.down }
+// Where the node was not there, nothing can have been invalidated on it either, as far as a caller can know whose own read it did not answer; to
+// load again for every such caller would be a second load a process.
+func (o *outcome[V]) unproven(answered bool) bool { return !o.filled && (answered || !o.down) }
 
 // mayKeep says whether an outcome may go into L1 (under a ticket).
 func (o *outcome[V]) mayKeep() bool { return o.storable && !o.refused && !o.stale }
@@ -211,26 +211,29 @@ func (c *Cache[V]) own(e *entry[V]) {
 
 // miss gathers the callers of this process in one flight, which takes the lease, loads and fills.
 func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
-	run := func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
-		if o.NoFill {
-			return c.loadOnly(ctx, s, load, r)
+	run := func(s slot[V]) func(ctx context.Context, r *stampede.Run) (outcome[V], error) { // on a copy: each run has its own session
+		return func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
+			if o.NoFill {
+				return c.loadOnly(ctx, &s, load, r)
+			}
+			return c.fetch(ctx, &s, load, stampede.Miss, r)
 		}
-		return c.fetch(ctx, s, load, stampede.Miss, r)
 	}
 	if err := c.recursion(ctx, s.key); err != nil {
 		return Result[V]{}, err
 	}
 	c.counters.waiting.Add(1)
 	defer c.counters.waiting.Add(-1)
-	flight := c.flight(ctx)
+	gathering := &c.misses
 	if o.NoFill {
-		flight = &c.unfilled
+		gathering = &c.unfilled
 	}
-	res, err := flight.Do(ctx, s.key, run)
-	if err == nil && res.Late && res.Value.unproven() {
+	flight := gathering.flight(ctx, c.client.limiter)
+	res, err := flight.Do(ctx, s.key, run(*s))
+	if err == nil && res.Late && res.Value.unproven(s.cause == nil) {
 		// This caller came after the load had begun, and perhaps after an invalidation that came in between had returned: then the
 		// value is older than what the caller must see. Load again, once: that load begins now.
-		res, err = flight.Do(ctx, s.key, run)
+		res, err = flight.Do(ctx, s.key, run(*s))
 	}
 	if err != nil {
 		return Result[V]{Node: s.nodeID()}, err

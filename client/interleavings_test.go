@@ -125,7 +125,7 @@ func TestGetManyRefreshesBehind(t *testing.T) {
 // SetOptions.Version is ignored.
 // A key of another type: every Get loads, nothing heals it.
 // A loader's read joins a flight that waits for the place which this very loader holds.
-func TestNestedReadJoinsAQueuedFlight(t *testing.T) {
+func TestNestedReadJoinsNoQueuedFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := clienttest.Start(t, 1).Config()
 		cfg.MaxLoads = 1

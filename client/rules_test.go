@@ -337,3 +337,41 @@ func TestCloseTwiceAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestPanickingClone is its caller's panic, on every path, and not the process's.
+func TestPanickingClone(t *testing.T) {
+	var armed atomic.Bool
+	clone := func(b *int) *int {
+		if armed.Load() {
+			panic("cannot copy this")
+		}
+		return b
+	}
+	one := 1
+	nodes := clienttest.Start(t, 2)
+	cfg := client.CacheConfig[*int]{Name: "x", TTL: time.Minute, L1: client.L1All, Clone: clone, Load: func(context.Context, string) (*int, error) { return &one, nil }}
+	c, other := newCache(t, open(t, nodes.Config()), cfg), newCache(t, open(t, nodes.Config()), cfg)
+	keys, _ := numbered(40)
+	if _, err := c.GetMany(t.Context(), keys[:20]); err != nil {
+		t.Fatal(err)
+	}
+	armed.Store(true)
+	for name, read := range map[string]func(){
+		"Get of what is here":         func() { _, _ = c.Get(t.Context(), keys[0]) },
+		"GetMany of what is here":     func() { _, _ = c.GetMany(t.Context(), keys[:20]) },
+		"GetMany of what nodes have":  func() { _, _ = other.GetMany(t.Context(), keys[:20]) },
+		"GetMany of what is not here": func() { _, _ = c.GetMany(t.Context(), keys) },
+	} {
+		func() {
+			defer func() {
+				if p := recover(); p != "cannot copy this" {
+					t.Errorf("%s: recovered %v", name, p)
+				}
+			}()
+			read()
+		}()
+	}
+	if _, err := c.GetMany(t.Context(), keys[20:]); err == nil { // there the panic is the load's: an error
+		t.Error("a load whose value cannot be copied succeeded")
+	}
+}

@@ -28,11 +28,12 @@ type CacheStats struct {
 	Invalidations uint64 // keys invalidated by this process
 	MarksFailed   uint64 // invalidations that deleted but could not leave their mark (a node out of memory)
 	SetsOlder     uint64 // Sets that changed nothing because a newer version was there
-	Foreign       uint64 // entries that could not be read: other bytes, another codec, a failed decode. Each is loaded again
-	Expired       uint64 // entries past their time on the node's clock though the node still had them
-	Oversized     uint64 // values above MaxValueBytes, returned but not stored
-	Unencodable   uint64 // values that the codec could not encode, returned but not stored
-	NodeErrors    uint64 // commands to nodes that failed
+	Foreign       uint64 // entries that could not be read: other bytes, another codec, a failed decode. Each is loaded again. (A list or a
+	// hash under the name is counted when it is read by itself; in a batch it is missing)
+	Expired     uint64 // entries past their time on the node's clock though the node still had them
+	Oversized   uint64 // values above MaxValueBytes, returned but not stored
+	Unencodable uint64 // values that the codec could not encode, returned but not stored
+	NodeErrors  uint64 // commands to nodes that failed
 }
 
 // counters are the live form of CacheStats.

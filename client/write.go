@@ -250,9 +250,8 @@ func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], call
 // dropLocal detaches the flights of a key and then drops its copy and tickets in this process. In this order: a reader that takes its
 // ticket after the drop joins no flight from before it.
 func (c *Cache[V]) dropLocal(key string) {
-	c.misses.Forget(key)
-	c.inLoads.Forget(key)
-	c.unfilled.Forget(key)
+	c.misses.forget(key)
+	c.unfilled.forget(key)
 	if c.l1 != nil {
 		c.l1.Invalidate(key)
 	}

@@ -198,7 +198,7 @@ func (f *fetch[E]) attempt(ctx context.Context) (done bool, err error) {
 		// say, and after the invalidation that came in between. Only a lease that was
 		// granted before the load began proves anything, so this token is never used
 		// for a fill. It is released, in case the Take did arrive.
-		f.out.ShelfErr = err
+		f.out.ShelfErr, lease.unanswered = err, true
 		if f.mode == Refresh {
 			return true, nil
 		}
@@ -257,7 +257,7 @@ func (f *fetch[E]) loadAndFill(ctx context.Context, place *Place, lease *held) e
 	if err != nil {
 		// It may have been stored, or may arrive yet: then the lease decides, as it
 		// would have now.
-		f.out.ShelfErr, verdict = err, 0
+		f.out.ShelfErr, verdict, lease.unanswered = err, 0, true
 	}
 	f.out.Filled = verdict == Stored
 	f.out.Refused = verdict == LeaseLost
@@ -356,6 +356,8 @@ type held struct {
 	token   string
 	noStore bool // leave a marker instead
 	settled bool // nothing to release: it was not granted, was used, or is lost
+	// unanswered: the shelf did not answer the last request. Nobody waits for it once more to release.
+	unanswered bool
 }
 
 // giveBack releases a lease that is not settled. Deferred before the Take, it sees
@@ -364,9 +366,19 @@ func (f *fetch[E]) giveBack(ctx context.Context, h *held) {
 	if h.settled {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
-	defer cancel()
-	if err := f.shelf.Release(ctx, h.token, h.noStore); err != nil {
+	release := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+		defer cancel()
+		return f.shelf.Release(ctx, h.token, h.noStore)
+	}
+	if h.unanswered && f.Guard.crew.enter() {
+		go func() { // the guard waits for it
+			defer f.Guard.crew.leave()
+			_ = release() // an error there is no news: it ends by its TTL
+		}()
+		return
+	}
+	if err := release(); err != nil {
 		f.out.ShelfErr = err // it ends by its TTL
 	}
 }

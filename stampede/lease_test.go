@@ -156,6 +156,7 @@ func TestFetch_LateTake(t *testing.T) {
 		if err != nil || out.Entry != 1 || out.Filled || len(w.shelf.filled) != 0 {
 			t.Errorf("got %+v, %v and %d fills", out, err, len(w.shelf.filled))
 		}
+		mustClose(t, w.guard) // the release is its business: the caller does not wait for it
 		if w.shelf.held() != "" {
 			t.Error("the lease that arrived late was not released")
 		}

@@ -229,3 +229,12 @@ func (l *Limiter) shareOf(ctx context.Context) *Place {
 	}
 	return nil
 }
+
+// Holds says whether ctx holds a place of this limiter now: Acquire would not wait.
+func (l *Limiter) Holds(ctx context.Context) bool {
+	p := l.shareOf(ctx)
+	if p != nil {
+		p.Release()
+	}
+	return p != nil
+}

@@ -34,10 +34,12 @@ func (s *Session) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	v, err := s.client.Get(ctx, key).Bytes()
 	switch {
 	case errors.Is(err, redis.Nil):
+		s.node.answered()
 		return nil, false, nil
 	case err != nil:
 		return nil, false, s.failure(ctx, "GET", err)
 	}
+	s.node.answered()
 	return v, true, nil
 }
 

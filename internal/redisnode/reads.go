@@ -4,6 +4,7 @@
 package redisnode
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -49,13 +50,15 @@ type read struct {
 	since time.Time
 	done  chan struct{}
 
+	callers int // that wait for it; final once it has left the queue
+
 	value []byte // nil: missing
 	err   error
 }
 
 // Get reads one value, on the present session, and on the next one if the server's run changed. A missing key is nil and
-// false; an empty value is not nil. One round trip; many concurrent calls share round trips, and then the value too: it must
-// not be modified. A call that had to queue for longer than the timeout fails with one ([IsPoolTimeout]).
+// false; an empty value is not nil. One round trip; many concurrent calls share round trips. The bytes are the
+// caller's. A call that had to queue for longer than the timeout fails with one ([IsPoolTimeout]).
 func (n *Node) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	r := n.reads.enter(key)
 	if r == nil {
@@ -64,6 +67,9 @@ func (n *Node) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	}
 	select {
 	case <-r.done:
+		if r.callers > 1 { // each has bytes of its own: a codec may decode in place
+			return bytes.Clone(r.value), r.value != nil, r.err
+		}
 		return r.value, r.value != nil, r.err
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
@@ -74,6 +80,9 @@ func (n *Node) getNow(ctx context.Context, key string) ([]byte, bool, error) {
 	v, ok, err := n.Session().Get(ctx, key)
 	if runChanged(err) {
 		v, ok, err = n.Session().Get(ctx, key)
+	}
+	if len(v) >= batchBytes/batchKeys { // small ones never bound a batch
+		n.reads.learn([][]byte{v})
 	}
 	return v, ok, err
 }
@@ -103,6 +112,7 @@ func (q *reads) enter(key string) *read {
 		q.byKey[key] = r
 		q.queue = append(q.queue, r)
 	}
+	r.callers++
 	return r
 }
 
@@ -129,6 +139,11 @@ func (q *reads) drain() {
 			keys[i] = r.key
 		}
 		values, err := q.node.MGet(context.Background(), keys) // the timeout bounds it; callers leave by themselves
+		if len(batch) > 1 && IsTimeout(err) {                  // too much for one command, perhaps
+			q.mu.Lock()
+			q.size = max(q.size, batchBytes/int64(len(batch)/2))
+			q.mu.Unlock()
+		}
 		for i, r := range batch {
 			if r.err = err; err == nil {
 				r.value = values[i]

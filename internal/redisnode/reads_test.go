@@ -207,3 +207,38 @@ func TestCloseEndsQueuedReads(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 }
+
+func TestAilingAfterASuccessfulGet(t *testing.T) {
+	s := redistest.Start(t, redistest.Config{})
+	n := newNode(t, s.Addr(), func(c *redisnode.Config) { c.Timeout = 200 * time.Millisecond })
+	mustProbe(t, n)
+	s.Stop()
+	_, _, err := n.Get(t.Context(), "k")
+	s.Cont()
+	eventually(t, "an answer", func() bool { _, _, err := n.Get(t.Context(), "k"); return err == nil })
+	if n.Ailing() {
+		t.Errorf("Ailing after %v and then a Get that succeeded", err)
+	}
+}
+
+// TestBatchesKnowTheSizeOfValues: from single reads, too.
+func TestBatchesKnowTheSizeOfValues(t *testing.T) {
+	s, n := startNode(t, nil)
+	if got := n.BatchKeys(512); got != 16 {
+		t.Errorf("BatchKeys is %d before anything was read, want 16", got)
+	}
+	for _, tc := range []struct{ size, least, most int }{{100, 512, 512}, {256 << 10, 16, 16}, {8 << 20, 1, 1}} {
+		if err := s.Client().Set(t.Context(), "k", strings.Repeat("x", tc.size), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.MGet(t.Context(), []string{"k", "none"}); err != nil && tc.size <= 100 {
+			t.Fatal(err)
+		}
+		if _, _, err := n.Get(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.BatchKeys(512); got < tc.least || got > tc.most {
+			t.Errorf("BatchKeys is %d after a value of %d bytes, want %d to %d", got, tc.size, tc.least, tc.most)
+		}
+	}
+}
