@@ -159,10 +159,11 @@ func noScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 func runChanged(err error) bool { return errors.Is(err, ErrRunChanged) }
 
-// MGet is [Session.MGet] on the present session, and on the next one if the server's run changed.
+// MGet is [Session.MGet] on the present session; again on the next one if the server's run changed, or if the
+// connection turned out to be dead (readAgain).
 func (n *Node) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 	v, err := n.Session().MGet(ctx, keys)
-	if runChanged(err) {
+	for tries := 1; readAgain(err, tries); tries++ {
 		v, err = n.Session().MGet(ctx, keys)
 	}
 	n.reads.learn(v)

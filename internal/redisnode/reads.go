@@ -6,7 +6,11 @@ package redisnode
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
+	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -78,13 +82,34 @@ func (n *Node) Get(ctx context.Context, key string) ([]byte, bool, error) {
 
 func (n *Node) getNow(ctx context.Context, key string) ([]byte, bool, error) {
 	v, ok, err := n.Session().Get(ctx, key)
-	if runChanged(err) {
+	for tries := 1; readAgain(err, tries); tries++ {
 		v, ok, err = n.Session().Get(ctx, key)
 	}
 	if len(v) >= batchBytes/batchKeys { // small ones never bound a batch
 		n.reads.learn([][]byte{v})
 	}
 	return v, ok, err
+}
+
+// readAgain says whether a read that failed is worth another try at once: when the server's run changed, on the next session; and when the
+// connection turned out to be dead, which is the pool's trouble more than the node's: of the connections that a restart or a proxy has cut, the
+// driver notices only some before it uses them. Both come back without a wait; a node that is gone refuses the next connection.
+func readAgain(err error, tries int) bool {
+	return runChanged(err) && tries == 1 || deadConnection(err) && tries <= 3
+}
+
+// deadConnection: an established connection was closed by the other side. What goes wrong while one is being made is something else.
+func deadConnection(err error) bool {
+	var making *connectError
+	if err == nil || errors.As(err, &making) {
+		return false
+	}
+	for _, dead := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
+		if errors.Is(err, dead) {
+			return true
+		}
+	}
+	return false
 }
 
 // BatchKeys is how many keys, at most most, the next MGet should ask for to be answered within the timeout, going by the size of the values

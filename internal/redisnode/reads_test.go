@@ -6,12 +6,17 @@ package redisnode_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-shelf/shelf/internal/redisnode"
 	"github.com/go-shelf/shelf/internal/redistest"
@@ -241,4 +246,41 @@ func TestBatchesKnowTheSizeOfValues(t *testing.T) {
 			t.Errorf("BatchKeys is %d after a value of %d bytes, want %d to %d", got, tc.size, tc.least, tc.most)
 		}
 	}
+}
+
+// TestDeadConnectionsAreNoTrouble: the pool holds connections that were cut while they were idle; a read does not fail for them.
+func TestDeadConnectionsAreNoTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		var mu sync.Mutex
+		var open []net.Conn
+		n := newNode(t, "pipe:1", func(c *redisnode.Config) {
+			c.Options = func(o *redis.Options) {
+				o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+					conn, err := m.Dial()
+					mu.Lock()
+					defer mu.Unlock()
+					open = append(open, conn)
+					return conn, err
+				}
+			}
+		})
+		var wg sync.WaitGroup
+		for range 3 { // three connections
+			wg.Go(func() {
+				if _, err := n.MGet(t.Context(), []string{"k"}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+		if _, _, err := n.Get(t.Context(), "k"); err != nil {
+			t.Errorf("with %d dead connections in the pool: %v", len(open), err)
+		}
+		_ = n.Close()
+		m.Close()
+	})
 }
