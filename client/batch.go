@@ -272,7 +272,7 @@ func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V], again 
 	}
 	for k, other := range others {
 		res, err := other.Get(ctx)
-		if err == nil && !again && res.Late && res.Value.unproven(byKey[k].cause == nil) {
+		if err == nil && !again && tooLate(res, byKey[k].cause == nil) {
 			late = append(late, byKey[k])
 			continue
 		}

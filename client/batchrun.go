@@ -105,7 +105,7 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 			tokens[i] = rand.Text()
 			calls[i] = wireCall(s.leaseCall(tokens[i], stampede.Miss))
 		}
-		r.led.Looked()
+		r.led.Looked(keysOf(part))
 		replies := part[0].session.EvalMany(ctx, calls)
 		for i, s := range part {
 			st, err := r.leased(ctx, s, tokens[i], replies[i])
@@ -258,6 +258,7 @@ func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[str
 			e := loaded[s.key].Entry
 			calls[i] = wireCall(s.fillCall(leases[s.key].token, &e))
 		}
+		r.led.Looked(keysOf(part))
 		replies := part[0].session.EvalMany(ctx, calls)
 		for i, reply := range replies {
 			s := part[i]
@@ -313,7 +314,7 @@ func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held [
 		for _, s := range part {
 			names = append(names, s.names.Data, s.names.Lease)
 		}
-		r.led.Looked()
+		r.led.Looked(keysOf(part))
 		vals, err := part[0].node.MGet(ctx, names)
 		mu.Lock()
 		defer mu.Unlock()
@@ -400,4 +401,12 @@ func troubleIn(results []redisnode.Result) error {
 		}
 	}
 	return nil
+}
+
+func keysOf[V any](slots []*slot[V]) []string {
+	keys := make([]string, len(slots))
+	for i, s := range slots {
+		keys[i] = s.key
+	}
+	return keys
 }

@@ -193,11 +193,18 @@ type outcome[V any] struct {
 	down     bool // the node was not there for the lease
 }
 
-// unproven says whether a value may be older than an invalidation that returned nil before a late joiner of its flight came (stampede.Result.Late).
-// Only a fill that was stored proves that there was none: its lease was there. A value found on the node is as good as the last look.
+// tooLate says whether what a flight brought may be older than an invalidation that had returned nil before this caller joined it. Only a fill
+// that was stored, and sent after the caller came, proves that there was none: its lease was there. A value found on the node is as
+// good as the last look.
 // Where the node was not there, nothing can have been invalidated on it either, as far as a caller can know whose own read it did not answer; to
 // load again for every such caller would be a second load a process.
-func (o *outcome[V]) unproven(answered bool) bool { return !o.filled && (answered || !o.down) }
+func tooLate[V any](res stampede.Result[outcome[V]], answered bool) bool {
+	o := &res.Value
+	if o.filled {
+		return res.AfterLast
+	}
+	return res.Late && (answered || !o.down)
+}
 
 // mayKeep says whether an outcome may go into L1 (under a ticket).
 func (o *outcome[V]) mayKeep() bool { return o.storable && !o.refused && !o.stale }
@@ -230,7 +237,7 @@ func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOp
 	}
 	flight := gathering.flight(ctx, c.client.limiter)
 	res, err := flight.Do(ctx, s.key, run(*s))
-	if err == nil && res.Late && res.Value.unproven(s.cause == nil) {
+	if err == nil && tooLate(res, s.cause == nil) {
 		// This caller came after the load had begun, and perhaps after an invalidation that came in between had returned: then the
 		// value is older than what the caller must see. Load again, once: that load begins now.
 		res, err = flight.Do(ctx, s.key, run(*s))

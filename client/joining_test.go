@@ -9,11 +9,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-shelf/shelf/client"
 	"github.com/go-shelf/shelf/client/clienttest"
@@ -400,5 +403,75 @@ func TestHangingNodeIsWaitedForOnceAfterALoad(t *testing.T) {
 			t.Errorf("many=%v: the caller waited twice", many)
 		}
 		server.Cont()
+	}
+}
+
+// gatedConn holds back the first reply after the gate was armed.
+type gatedConn struct {
+	net.Conn
+	armed *atomic.Bool
+	gate  chan struct{}
+}
+
+func (c *gatedConn) Read(b []byte) (int, error) {
+	if c.armed.CompareAndSwap(true, false) {
+		<-c.gate
+	}
+	return c.Conn.Read(b)
+}
+
+// TestJoinerAfterTheFill: the fill has been stored, and then another process's invalidation has returned, while the fill's reply is on its way. Who comes now, and
+// misses, joins a run whose fill was stored, and must not get its value all the same.
+func TestJoinerAfterTheFill(t *testing.T) {
+	for _, many := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := clienttest.Start(t, 1)
+			armed, gate := new(atomic.Bool), make(chan struct{})
+			cfg := nodes.Config()
+			dialer := cfg.Redis
+			cfg.Redis = func(n ring.Node, o *redis.Options) {
+				dialer(n, o)
+				dial := o.Dialer
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := dial(ctx, network, addr)
+					return &gatedConn{conn, armed, gate}, err
+				}
+			}
+			var row atomic.Value
+			row.Store("old")
+			var loads atomic.Int32
+			cc := client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, NoEarlyRefresh: true,
+				LoadMany: func(_ context.Context, keys []string) (map[string]string, error) {
+					if loads.Add(1) == 1 {
+						armed.Store(true) // the next command is the fill
+					}
+					return map[string]string{keys[0]: row.Load().(string)}, nil
+				}}
+			a, b := newCache(t, open(t, cfg), cc), newCache(t, open(t, nodes.Config()), cc)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if many {
+					_, _ = a.GetMany(context.Background(), []string{"k"})
+				} else {
+					_, _ = a.Get(context.Background(), "k")
+				}
+			})
+			synctest.Wait() // the fill is stored, its reply held back
+			if _, stored := nodes.Node(0).Get("x:k:v0"); !stored {
+				t.Fatal("the fill has not arrived")
+			}
+			row.Store("new")
+			if err := b.Invalidate(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			wg.Go(func() {
+				if v, err := a.Get(context.Background(), "k"); err != nil || v != "new" {
+					t.Errorf("many=%v: after the invalidation: %q, %v; want new", many, v, err)
+				}
+			})
+			synctest.Wait()
+			close(gate)
+			wg.Wait()
+		})
 	}
 }

@@ -113,11 +113,13 @@ func (b *Batch[V]) Began() {
 	}
 }
 
-// Looked is [Run.Looked] for all keys of the batch.
-func (b *Batch[V]) Looked() {
+// Looked is [Run.Looked] for some keys of the batch.
+func (b *Batch[V]) Looked(keys []string) {
 	now := b.flight.clock.next()
-	for _, c := range b.calls {
-		c.setLooked(now)
+	for _, key := range keys {
+		if c := b.calls[key]; c != nil {
+			c.setLooked(now)
+		}
 	}
 }
 

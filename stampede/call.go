@@ -18,6 +18,9 @@ type Result[V any] struct {
 	// ([Run.Began]), or, if it never did, after its last look elsewhere ([Run.Looked]). The value may then be older than something that the caller
 	// knows to be true, so it must not be used if the fill was refused.
 	Late bool
+	// AfterLast: this caller came after the run had sent its last request to the shelf ([Run.Looked]). Even a
+	// value that was stored then, under a good lease, may have been invalidated before the caller came.
+	AfterLast bool
 }
 
 // Run is handed to a run function so that it can tell when its load begins.
@@ -41,9 +44,9 @@ func (r *Run) Began() {
 	}
 }
 
-// Looked is called by a run each time before it looks whether the value has come from elsewhere. If it then returns what it found, not
-// having begun to load, the moment of the last look is the one that [Result.Late] goes by: a caller that came after it may know of
-// something newer. A nil Run is valid.
+// Looked is called by a run each time before it sends a request to the shelf: to look whether the value has come from elsewhere, or to
+// store it. A caller that came after the last of them may know of something newer than what it brings ([Result.AfterLast]; where
+// nothing was loaded that is [Result.Late], too). A nil Run is valid.
 func (r *Run) Looked() {
 	if r != nil {
 		r.call.setLooked(r.clock.next())
@@ -59,7 +62,7 @@ func (m *moments) next() uint64 { return m.last.Add(1) }
 // call is one run's, or one key of a batch's, way from claim to result.
 type call[V any] struct {
 	began  atomic.Uint64 // moment at which the source was first read, 0 before
-	looked atomic.Uint64 // moment of the last look elsewhere, 0 before
+	looked atomic.Uint64 // moment of the last request to the shelf, 0 before
 	done   chan struct{} // closed when the fields below are final
 
 	// Written under Flight.mu. Read under it, or after done is closed.
@@ -86,14 +89,16 @@ func (c *call[V]) over() bool {
 
 // result is what a caller gets that came at moment joined. Only after done.
 func (c *call[V]) result(joined uint64, shared bool) (Result[V], error) {
-	began := c.began.Load()
+	began, looked := c.began.Load(), c.looked.Load()
 	if began == 0 {
-		began = c.looked.Load()
+		began = looked
 	}
 	return Result[V]{
 		Value:  c.value,
 		Shared: shared || c.joins > 0,
 		Late:   began != 0 && joined > began,
+
+		AfterLast: looked != 0 && joined > looked,
 	}, c.err
 }
 

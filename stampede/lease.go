@@ -253,6 +253,7 @@ func (f *fetch[E]) loadAndFill(ctx context.Context, place *Place, lease *held) e
 	if got.Unstorable || f.out.Stale {
 		return nil
 	}
+	f.run.Looked()
 	verdict, err := f.shelf.Fill(ctx, lease.token, got.Entry)
 	if err != nil {
 		// It may have been stored, or may arrive yet: then the lease decides, as it
