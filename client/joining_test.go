@@ -475,3 +475,30 @@ func TestJoinerAfterTheFill(t *testing.T) {
 		})
 	}
 }
+
+// TestJoinerDuringTheLoad: who comes while the load runs is proved by the fill, which is sent after it came: it gets the flight's value, with no
+// further trip.
+func TestJoinerDuringTheLoad(t *testing.T) {
+	for _, many := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCache(t, open(t, clienttest.Start(t, 1).Config()), client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, NoEarlyRefresh: true,
+				LoadMany: func(_ context.Context, keys []string) (map[string]string, error) {
+					time.Sleep(time.Second)
+					return map[string]string{keys[0]: "v"}, nil
+				}})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if many {
+					_, _ = c.GetMany(context.Background(), []string{"k"})
+				} else {
+					_, _ = c.Get(context.Background(), "k")
+				}
+			})
+			time.Sleep(500 * time.Millisecond)
+			if r, err := c.Lookup(t.Context(), "k"); err != nil || r.Value != "v" || r.Layer != client.LayerSource {
+				t.Errorf("many=%v: %+v, %v; want the flight's value", many, r, err)
+			}
+			wg.Wait()
+		})
+	}
+}
