@@ -3,7 +3,7 @@
 --
 -- fill: store what was loaded under a lease, if that is still allowed.
 --
--- KEYS  1 data   2 lease   3 mark
+-- KEYS  1 data   2 lease   3 mark   4 generation, 5 tag log of the cache, where it has them
 -- ARGV  1 token ("t" and the caller's bytes)
 --       2 value, beginning with the entry header
 --       3 its lifetime in ms
@@ -13,6 +13,8 @@
 --         will keep the newest epoch it has seen, and a fill with an older one will be refused: its
 --         sender may not know yet that the key lives elsewhere.
 --       7 "1" if the reader could not read the stored bytes: their version is not compared
+--       8 with KEYS 4: the number of the generation that the lease was granted under, in decimal
+--       9 and on: the tags of the value
 -- reply "stored", "lease-lost", "below-mark" or "older-than-stored"
 --
 -- The interleavings it exists for:
@@ -26,6 +28,10 @@
 --                   3. A fills version 1               -> refused: below the mark
 --                   Without a version (0, below any mark) or as "no such row" it is refused too: it
 --                   cannot show that it saw version 2.
+--   cleared cache:  1. A takes the lease and reads the row, under generation 7
+--                   2. the cache is cleared, or one of the row's tags invalidated: generation 8
+--                   3. A fills                         -> refused: as if the lease were lost. (Readers would
+--                   not take the entry either; but who waits for A must hear that it is too old.)
 --   late refresh:   1. version 2 is stored; its lease is free
 --                   2. A takes the lease and refreshes from the lagging replica: version 1
 --                   3. A fills version 1               -> refused: a larger version stays
@@ -39,6 +45,22 @@
 local version, negative = ARGV[4], ARGV[5] == '1'
 
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then
+  return 'lease-lost'
+end
+
+-- outdated(): was the cache cleared, or one of the tags invalidated, since the lease was granted?
+local function outdated()
+  local own, seq, cleared = tonumber(ARGV[8]), generation(KEYS[4])
+  if not seq or own < cleared or own > seq then return true end
+  if ARGV[9] and own < seq and redis.call('EXISTS', KEYS[5]) == 0 then return true end -- the log was evicted
+  for i = 9, #ARGV do
+    local n = redis.pcall('ZSCORE', KEYS[5], ARGV[i])
+    if type(n) == 'string' and tonumber(n) > own then return true end
+  end
+  return false
+end
+if KEYS[4] and outdated() then
+  redis.call('UNLINK', KEYS[2])
   return 'lease-lost'
 end
 

@@ -75,6 +75,8 @@ type LeaseReply struct {
 	// Mark is the row version that an invalidation left, 0 when there is none. A load that gives
 	// an older row read a lagging source: its fill would be refused.
 	Mark uint64
+	// Generation is what the entry is to be stored under; zero where the key is of no group.
+	Generation Generation
 }
 
 // Lease asks for the lease of a key and looks at its value again in the same step, which makes it
@@ -86,14 +88,14 @@ type LeaseReply struct {
 func Lease(k Keys, token string, mode LeaseMode, ttl time.Duration) Call {
 	return Call{
 		Script: leaseScript,
-		Keys:   []string{k.Data, k.Lease, k.Mark},
+		Keys:   k.all(),
 		Args:   []any{tokenPrefix + token, mode.String(), millis(ttl)},
 	}
 }
 
 // ParseLease reads the reply to [Lease].
 func ParseLease(reply any) (LeaseReply, error) {
-	parts, err := list("lease", reply, 3)
+	parts, err := list("lease", reply, 4)
 	if err != nil {
 		return LeaseReply{}, err
 	}
@@ -112,6 +114,11 @@ func ParseLease(reply any) (LeaseReply, error) {
 	}
 	if r.Mark, err = optionalVersion("lease", parts[2]); err != nil {
 		return LeaseReply{}, err
+	}
+	if parts[3] != nil {
+		if r.Generation, err = generation("lease", parts[3]); err != nil {
+			return LeaseReply{}, err
+		}
 	}
 	return r, nil
 }

@@ -3,11 +3,11 @@
 --
 -- lease: ask for the right to fill one key, and look at its value once more.
 --
--- KEYS  1 data   2 lease   3 mark
+-- KEYS  1 data   2 lease   3 mark   4 generation of the cache, where it has one
 -- ARGV  1 token ("t" and the caller's bytes, new for every request)
 --       2 mode: miss, refresh or force
 --       3 lifetime of the lease in ms
--- reply { status, entry or nil, mark's version as 8 bytes or nil }
+-- reply { status, entry or nil, mark's version as 8 bytes or nil, generation as "seq cleared" or nil }
 --       granted   the token holds the lease now
 --       held      somebody else does
 --       nostore   the last reader could not store the value: do not wait for it
@@ -20,21 +20,26 @@
 -- With SET NX alone A would be granted one and load what B has just stored; in one step with the
 -- second look A gets B's value.
 --
--- The mark's version lets the reader see, before it stores, that its source lags behind.
+-- The mark's version lets the reader see, before it stores, that its source lags behind. The generation is what
+-- the entry will be stored under (see clear and tag); it is made here if there is none.
 
 local data, mode = entry(KEYS[1]), ARGV[2]
 local mark = floor(KEYS[3])
+local now = false
+if KEYS[4] then
+  now = string.format('%.0f %.0f', generation(KEYS[4], true))
+end
 
 if mode == 'miss' and data then
-  return { 'found', data, mark }
+  return { 'found', data, mark, now }
 end
 if mode ~= 'force' then
   local holder = redis.call('GET', KEYS[2])
   if holder == 'n' then
-    return { 'nostore', data, mark }
+    return { 'nostore', data, mark, now }
   elseif holder then
-    return { 'held', data, mark }
+    return { 'held', data, mark, now }
   end
 end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])
-return { 'granted', data, mark }
+return { 'granted', data, mark, now }

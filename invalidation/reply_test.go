@@ -41,9 +41,9 @@ func TestForeignRepliesAreErrors(t *testing.T) {
 
 // Drivers hand out bulk strings as string or as []byte.
 func TestBothKindsOfBulkStrings(t *testing.T) {
-	for _, reply := range []any{[]any{"held", "", be(7)}, []any{[]byte("held"), []byte{}, []byte(be(7))}} {
+	for _, reply := range []any{[]any{"held", "", be(7), "9 8"}, []any{[]byte("held"), []byte{}, []byte(be(7)), []byte("9 8")}} {
 		got, err := invalidation.ParseLease(reply)
-		if want := (invalidation.LeaseReply{Status: invalidation.Held, Data: []byte{}, Mark: 7}); err != nil || !reflect.DeepEqual(got, want) {
+		if want := (invalidation.LeaseReply{Status: invalidation.Held, Data: []byte{}, Mark: 7, Generation: invalidation.Generation{Seq: 9, Cleared: 8}}); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%#v: got %+v, %v", reply, got, err)
 		}
 	}

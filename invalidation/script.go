@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	// What several scripts need: comparing versions, reading an entry, reading a mark.
+	// What several scripts need: comparing versions, reading an entry, reading a mark, the cache's generation, an entry's stamp.
 	//
 	//go:embed older.lua
 	olderSource string
@@ -21,6 +21,10 @@ var (
 	entrySource string
 	//go:embed floor.lua
 	floorSource string
+	//go:embed generation.lua
+	generationSource string
+	//go:embed stamp.lua
+	stampSource string
 
 	//go:embed lease.lua
 	leaseSource string
@@ -32,15 +36,24 @@ var (
 	invalidateSource string
 	//go:embed set.lua
 	setSource string
+	//go:embed clear.lua
+	clearSource string
+	//go:embed tag.lua
+	tagSource string
+	//go:embed tagged.lua
+	taggedSource string
 )
 
 // Computed once: a call must not pay for hashing its script.
 var (
-	leaseScript      = newScript("lease", entrySource, floorSource, leaseSource)
-	fillScript       = newScript("fill", olderSource, entrySource, floorSource, fillSource)
+	leaseScript      = newScript("lease", entrySource, floorSource, generationSource, leaseSource)
+	fillScript       = newScript("fill", olderSource, entrySource, floorSource, generationSource, fillSource)
 	releaseScript    = newScript("release", releaseSource)
 	invalidateScript = newScript("invalidate", olderSource, floorSource, invalidateSource)
-	setScript        = newScript("set", olderSource, entrySource, floorSource, setSource)
+	setScript        = newScript("set", olderSource, entrySource, floorSource, generationSource, stampSource, setSource)
+	clearScript      = newScript("clear", generationSource, clearSource)
+	tagScript        = newScript("tag", generationSource, tagSource)
+	taggedScript     = newScript("tagged", generationSource, taggedSource)
 )
 
 // Script is one Lua script: its name (for logs), its text, and the hex SHA-1 of the text, under
@@ -57,15 +70,26 @@ func newScript(name string, parts ...string) Script {
 
 // Scripts returns all scripts of the package in a new slice, for loading them into a node.
 func Scripts() []Script {
-	return []Script{leaseScript, fillScript, releaseScript, invalidateScript, setScript}
+	return []Script{leaseScript, fillScript, releaseScript, invalidateScript, setScript, clearScript, tagScript, taggedScript}
 }
 
-// Keys are the three names of one cache key on its node. The caller chooses them; they must
+// Keys are the names that belong to one cache key on its node. The caller chooses them; they must
 // differ from each other and from the names of every other key.
 type Keys struct {
 	Data  string // the entry
 	Lease string // who may fill it
 	Mark  string // the row version that an invalidation left
+
+	// Of is the cache that the key is of, where it can be cleared as a whole or by tags.
+	Of Group
+}
+
+// all gives the names as KEYS of a script: those of the group last, and only where there are any.
+func (k *Keys) all() []string {
+	if k.Of.Generation == "" {
+		return []string{k.Data, k.Lease, k.Mark}
+	}
+	return []string{k.Data, k.Lease, k.Mark, k.Of.Generation, k.Of.Tags}
 }
 
 // Call is one script call, ready for EVALSHA (or EVAL): the script, its KEYS and its ARGV. The

@@ -3,7 +3,10 @@
 
 package invalidation
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Outcome says what became of a value that [Fill] or [Set] brought.
 type Outcome uint8
@@ -48,24 +51,33 @@ type Filling struct {
 	// what looks like their version says nothing. It is not compared.
 	Replace bool
 	Epoch   uint64 // sent along for the fence that is to come; no effect yet
+	// Generation is the number of the generation that the lease was granted under, and Tags are the value's. Without effect
+	// where the key is of no group.
+	Generation uint64
+	Tags       []string
 }
 
 // Fill stores what a reader loaded under its lease. It is refused unless the lease key holds exactly
-// this token: a missing lease proves nothing and counts as lost.
+// this token: a missing lease proves nothing and counts as lost. So does a lease that was granted
+// before the cache was cleared or one of the value's tags was invalidated (see [Group]).
 //
 // While a mark is there, a fill is refused if its version is below the mark, if it is negative
 // (it says "no such row" of a row that is known to exist), or if it has no version (0). Without a
 // mark only the stored entry is compared: a larger version stays, unless the reader could not read
 // it. A refused fill gives its own lease back.
 func Fill(k Keys, f Filling) Call {
-	return Call{
+	c := Call{
 		Script: fillScript,
-		Keys:   []string{k.Data, k.Lease, k.Mark},
+		Keys:   k.all(),
 		Args: []any{
 			tokenPrefix + f.Token, f.Value, millis(f.TTL), versionBytes(f.Version),
-			bit(f.Negative), versionBytes(f.Epoch), bit(f.Replace),
+			bit(f.Negative), versionBytes(f.Epoch), bit(f.Replace), strconv.FormatUint(f.Generation, 10),
 		},
 	}
+	for _, tag := range f.Tags {
+		c.Args = append(c.Args, tag)
+	}
+	return c
 }
 
 // bit is a flag as the scripts read it.
@@ -85,12 +97,14 @@ func ParseFill(reply any) (Outcome, error) {
 // the larger version wins against the stored entry and the mark, equal versions and version 0
 // overwrite. Storing removes the lease, so that a fill in flight cannot overwrite the value.
 //
+// Where the key is of a group, the value's stamp is set by the node, so it must have a place for one (see [Group]).
+//
 // It is not a way to write through to a database: between the database write and the Set another
 // writer can come and go, and the older value stays. Such writers use [LeaseForce] and [Fill].
 func Set(k Keys, value []byte, ttl time.Duration, version, epoch uint64) Call {
 	return Call{
 		Script: setScript,
-		Keys:   []string{k.Data, k.Lease, k.Mark},
+		Keys:   k.all(),
 		Args:   []any{value, millis(ttl), versionBytes(version), versionBytes(epoch)},
 	}
 }

@@ -50,45 +50,64 @@ type reads struct {
 
 // read is one queued key. The fields below done are final when it is closed.
 type read struct {
-	key   string
-	since time.Time
-	done  chan struct{}
+	key, beside string
+	since       time.Time
+	done        chan struct{}
 
 	callers int // that wait for it; final once it has left the queue
 
-	value []byte // nil: missing
-	err   error
+	value, besideValue []byte // nil: missing
+	err                error
 }
 
 // Get reads one value, on the present session, and on the next one if the server's run changed. A missing key is nil and
 // false; an empty value is not nil. One round trip; many concurrent calls share round trips. The bytes are the
 // caller's. A call that had to queue for longer than the timeout fails with one ([IsPoolTimeout]).
 func (n *Node) Get(ctx context.Context, key string) ([]byte, bool, error) {
-	r := n.reads.enter(key)
+	v, _, err := n.GetBeside(ctx, key, "")
+	return v, v != nil, err
+}
+
+// GetBeside is Get that reads a second key in the same command, and so at the same moment; keys that many callers read
+// beside theirs cost little. nil is a missing key or one that is not a string. Without a second key ("") it is Get.
+func (n *Node) GetBeside(ctx context.Context, key, beside string) (value, besideValue []byte, err error) {
+	r := n.reads.enter(key, beside)
 	if r == nil {
 		defer n.reads.leave()
-		return n.getNow(ctx, key)
+		return n.getNow(ctx, key, beside)
 	}
 	select {
 	case <-r.done:
 		if r.callers > 1 { // each has bytes of its own: a codec may decode in place
-			return bytes.Clone(r.value), r.value != nil, r.err
+			return bytes.Clone(r.value), r.besideValue, r.err
 		}
-		return r.value, r.value != nil, r.err
+		return r.value, r.besideValue, r.err
 	case <-ctx.Done():
-		return nil, false, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
 }
 
-func (n *Node) getNow(ctx context.Context, key string) ([]byte, bool, error) {
-	v, ok, err := n.Session().Get(ctx, key)
+func (n *Node) getNow(ctx context.Context, key, beside string) (v, b []byte, err error) {
+	v, b, err = n.Session().getBeside(ctx, key, beside)
 	for tries := 1; readAgain(err, tries); tries++ {
-		v, ok, err = n.Session().Get(ctx, key)
+		v, b, err = n.Session().getBeside(ctx, key, beside)
 	}
 	if len(v) >= batchBytes/batchKeys { // small ones never bound a batch
 		n.reads.learn([][]byte{v})
 	}
-	return v, ok, err
+	return v, b, err
+}
+
+func (s *Session) getBeside(ctx context.Context, key, beside string) (v, b []byte, err error) {
+	if beside == "" {
+		v, _, err = s.Get(ctx, key)
+		return v, nil, err
+	}
+	both, err := s.MGet(ctx, []string{key, beside})
+	if err != nil {
+		return nil, nil, err
+	}
+	return both[0], both[1], nil
 }
 
 // readAgain says whether a read that failed is worth another try at once: when the server's run changed, on the next session; and when the
@@ -124,7 +143,7 @@ func (n *Node) BatchKeys(most int) int {
 }
 
 // enter takes a slot (nil), or queues.
-func (q *reads) enter(key string) *read {
+func (q *reads) enter(key, beside string) *read {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.busy < readSlots || q.closed {
@@ -132,8 +151,8 @@ func (q *reads) enter(key string) *read {
 		return nil
 	}
 	r := q.byKey[key]
-	if r == nil {
-		r = &read{key: key, since: time.Now(), done: make(chan struct{})}
+	if r == nil || r.beside != beside { // callers of one key have the same second key, but for a caller of Get now and then
+		r = &read{key: key, beside: beside, since: time.Now(), done: make(chan struct{})}
 		q.byKey[key] = r
 		q.queue = append(q.queue, r)
 	}
@@ -159,10 +178,11 @@ func (q *reads) drain() {
 		if len(batch) == 0 {
 			return
 		}
-		keys := make([]string, len(batch))
+		keys := make([]string, len(batch), len(batch)+1)
 		for i, r := range batch {
 			keys[i] = r.key
 		}
+		keys, at := withBesides(keys, batch)
 		values, err := q.node.MGet(context.Background(), keys) // the timeout bounds it; callers leave by themselves
 		if len(batch) > 1 && IsTimeout(err) {                  // too much for one command, perhaps
 			q.mu.Lock()
@@ -172,10 +192,25 @@ func (q *reads) drain() {
 		for i, r := range batch {
 			if r.err = err; err == nil {
 				r.value = values[i]
+				if r.beside != "" {
+					r.besideValue = values[at[r.beside]]
+				}
 			}
 			close(r.done)
 		}
 	}
+}
+
+// withBesides appends the second keys of a batch, each once, and says where they are.
+func withBesides(keys []string, batch []*read) ([]string, map[string]int) {
+	at := make(map[string]int, 1)
+	for _, r := range batch {
+		if _, ok := at[r.beside]; !ok && r.beside != "" {
+			at[r.beside] = len(keys)
+			keys = append(keys, r.beside)
+		}
+	}
+	return keys, at
 }
 
 // take removes a batch from the queue; none gives the slot back. Reads that have waited for a whole timeout are answered here: the node is too slow
@@ -193,7 +228,7 @@ func (q *reads) take() []*read {
 	batch := q.queue[:n:n]
 	q.queue = q.queue[n:]
 	for _, r := range batch {
-		delete(q.byKey, r.key)
+		q.unlist(r)
 	}
 	if n == 0 {
 		q.busy--
@@ -206,9 +241,16 @@ func (q *reads) take() []*read {
 func (q *reads) fail(err error) {
 	r := q.queue[0]
 	q.queue = q.queue[1:]
-	delete(q.byKey, r.key)
+	q.unlist(r)
 	r.err = err
 	close(r.done)
+}
+
+// unlist takes a read off the table that others join by; another one of the same key may have taken its place.
+func (q *reads) unlist(r *read) {
+	if q.byKey[r.key] == r {
+		delete(q.byKey, r.key)
+	}
 }
 
 // learn takes the mean size of the values of a reply into the estimate.
