@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-shelf/shelf/invalidation"
 )
 
 // maxKeys bounds the keys of one MGET, maxScripts the script calls of one pipeline: a node serves others between two commands, and an
@@ -83,7 +85,7 @@ func (b *batch[V]) local(keys []string) map[int][]wanted[V] {
 		seen[k] = struct{}{}
 		hot := b.c.hot != nil && b.c.hot.Observe(k, b.asked)
 		if b.c.l1 != nil {
-			if e, ok := b.c.l1.Get(k, b.asked); ok {
+			if e, ok := b.c.fromL1(k, b.asked); ok {
 				if !e.negative {
 					b.found[k] = b.c.copied(e.value)
 				}
@@ -121,8 +123,9 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 		part := group[:min(len(group), group[0].node.BatchKeys(maxKeys))]
 		group = group[len(part):]
 		var vals [][]byte
+		var gen invalidation.Generation
 		if failed == nil {
-			if vals, failed = b.readPart(ctx, part); failed != nil && ctx.Err() == nil {
+			if vals, gen, failed = b.readPart(ctx, part); failed != nil && ctx.Err() == nil {
 				b.c.counters.nodeErrors.Add(1)
 			}
 		}
@@ -130,7 +133,7 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 			if failed != nil {
 				w.fails(failed)
 				missing = append(missing, w)
-			} else if !b.answer(ctx, w, vals[i]) {
+			} else if !b.answer(ctx, w, vals[i], gen) {
 				missing = append(missing, w)
 			}
 		}
@@ -138,21 +141,29 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 	return missing
 }
 
-func (b *batch[V]) readPart(ctx context.Context, part []wanted[V]) ([][]byte, error) {
+func (b *batch[V]) readPart(ctx context.Context, part []wanted[V]) ([][]byte, invalidation.Generation, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, invalidation.Generation{}, err
 	}
-	names := make([]string, len(part))
+	names := make([]string, len(part)+1)
 	for i, w := range part {
 		names[i] = w.names.Data
 	}
-	return part[0].node.MGet(ctx, names)
+	names[len(part)] = b.c.names.of.Generation
+	vals, err := part[0].node.MGet(ctx, names)
+	if err != nil {
+		return nil, invalidation.Generation{}, err
+	}
+	return vals, invalidation.ParseGeneration(vals[len(part)]), nil
 }
 
 // answer takes one value that a node sent; false: the key must be loaded.
-func (b *batch[V]) answer(ctx context.Context, w wanted[V], data []byte) bool {
-	e, f := b.c.judge(data, w.node)
-	w.replace, w.seen = f == unusable, e.created
+func (b *batch[V]) answer(ctx context.Context, w wanted[V], data []byte, gen invalidation.Generation) bool {
+	e, f, err := w.look(ctx, data, gen)
+	if err != nil {
+		b.c.counters.nodeErrors.Add(1)
+		w.fails(err)
+	}
 	if f != fresh && f != softened {
 		return false
 	}

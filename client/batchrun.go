@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/invalidation"
 	"github.com/go-shelf/shelf/stampede"
 )
 
@@ -263,7 +264,7 @@ func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[str
 		for i, reply := range replies {
 			s := part[i]
 			o := outcome[V]{entry: loaded[s.key].Entry, layer: LayerSource, storable: true}
-			o.entry.wire = nil
+			o.entry.wire, o.entry.stamp = nil, s.gen.Seq
 			if reply.Err != nil {
 				r.c.counters.fillErrors.Add(1)
 				o.down = true
@@ -310,10 +311,11 @@ func (r *batchRun[V]) releaseAll(ctx context.Context, leases map[string]*lease[V
 func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held []*slot[V]) {
 	var mu sync.Mutex
 	eachNode(slots, nil, func(part []*slot[V]) error {
-		names := make([]string, 0, 2*len(part))
+		names := make([]string, 0, 2*len(part)+1)
 		for _, s := range part {
 			names = append(names, s.names.Data, s.names.Lease)
 		}
+		names = append(names, r.c.names.of.Generation)
 		r.led.Looked(keysOf(part))
 		vals, err := part[0].node.MGet(ctx, names)
 		mu.Lock()
@@ -322,12 +324,16 @@ func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held [
 			r.c.counters.nodeErrors.Add(1)
 		}
 		for i, s := range part {
+			var st stampede.State[entry[V]]
+			if err == nil {
+				st, err = s.watched(ctx, vals[2*i], vals[2*i+1], invalidation.ParseGeneration(vals[len(names)-1]))
+			}
 			if err != nil {
 				s.fails(err)
 				free = append(free, s)
 				continue
 			}
-			switch st := s.watched(vals[2*i], vals[2*i+1]); {
+			switch {
 			case st.Found:
 				r.finish(s, outcome[V]{entry: st.Entry, layer: LayerL2, storable: true})
 			case st.Status == stampede.Held:

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/go-shelf/shelf/hotkey"
 	"github.com/go-shelf/shelf/localcache"
@@ -32,6 +31,8 @@ type Cache[V any] struct {
 	cfg    CacheConfig[V]
 	names  naming
 	clone  func(V) V // nil: values are shared
+
+	views []view // of the cache's generation, one a node
 
 	hot *hotkey.Detector              // nil but with L1Hot
 	l1  *localcache.Cache[l1Entry[V]] // nil with L1Off
@@ -58,7 +59,7 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 	}
 	c := &Cache[V]{
 		client: cl, cfg: cfg, clone: cfg.Clone, draw: rand.Float64,
-		names: newNaming(cl.cfg.Namespace, cfg.Name, cfg.Schema),
+		names: newNaming(cl.cfg.Namespace, cfg.Name, cfg.Schema), views: make([]view, len(cl.nodes)),
 	}
 	if clone, isBytes := any(bytes.Clone).(func(V) V); isBytes && c.clone == nil {
 		c.clone = clone
@@ -128,51 +129,4 @@ func (c *Cache[V]) copied(v V) V {
 		return v
 	}
 	return c.clone(v)
-}
-
-// l1Entry is what the in-process cache holds of an entry.
-type l1Entry[V any] struct {
-	value    V
-	version  uint64
-	born     time.Time // when the entry's age was zero, on this process's monotonic clock
-	owner    int       // the node it came from
-	negative bool
-}
-
-// ticket is a place in L1 that was asked for before the value was read (see localcache.Ticket). The zero ticket is for a key that is
-// not kept in L1.
-type ticket[V any] struct {
-	c      *Cache[V]
-	ticket localcache.Ticket
-}
-
-// wantL1 takes a ticket where the key belongs in L1.
-func (c *Cache[V]) wantL1(key string, hot bool) ticket[V] {
-	if c.l1 == nil || (c.cfg.L1 == L1Hot && !hot) {
-		return ticket[V]{}
-	}
-	return ticket[V]{c, c.l1.Begin(key)}
-}
-
-// commit puts an entry into L1 if the ticket is still good. It lives for L1TTL or for what is left of the entry, whichever is
-// shorter, counted from before the read was sent.
-func (t ticket[V]) commit(e *entry[V], owner int, asked, now time.Time) {
-	if t.c == nil {
-		return
-	}
-	age := e.ageAt(asked)
-	left := min(t.c.cfg.L1TTL, e.hard-age)
-	kept := l1Entry[V]{version: e.version, born: asked.Add(-age), owner: owner, negative: e.negative}
-	if !e.negative {
-		kept.value = t.c.copied(e.value)
-	}
-	// What the value takes in memory is not known; what it takes when it is encoded is a fair guess.
-	t.c.l1.Commit(t.ticket, kept, int64(unsafe.Sizeof(kept))+int64(e.size), asked.Add(left), now)
-}
-
-// cancel gives the ticket back; it does nothing after a commit.
-func (t ticket[V]) cancel() {
-	if t.c != nil {
-		t.c.l1.Cancel(t.ticket)
-	}
 }

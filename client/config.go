@@ -209,6 +209,10 @@ type CacheConfig[V any] struct {
 	// an older version. nil means that values have none. 0 from it means that this value has none.
 	Version func(V) uint64
 
+	// Tags gives the tags of a value, by which InvalidateTag finds it: at most 64, each of 1 to 256 bytes. It is called with what is
+	// stored, absent rows have none. A value with other tags is returned, not stored, and counted (Unencodable). nil: no tags.
+	Tags func(V) []string
+
 	// Codec encodes values; nil means Bytes for []byte, String for string, JSON for all other types.
 	Codec Codec[V]
 

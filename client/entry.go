@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/invalidation"
 	"github.com/go-shelf/shelf/stampede"
 )
 
@@ -33,8 +34,9 @@ const (
 	unusable                  // bytes are there but must not be served: foreign, undecodable, past their time
 )
 
-// judge decodes the bytes of an entry and says what they are good for. A nil slice is a missing key.
-func (c *Cache[V]) judge(data []byte, n *redisnode.Node) (entry[V], freshness) {
+// judge decodes the bytes of an entry and says what they are good for. A nil slice is a missing key. gen is the cache's generation on the
+// node, read in the same command.
+func (c *Cache[V]) judge(data []byte, n *redisnode.Node, gen invalidation.Generation) (entry[V], freshness) {
 	if data == nil {
 		return entry[V]{}, absent
 	}
@@ -42,6 +44,10 @@ func (c *Cache[V]) judge(data []byte, n *redisnode.Node) (entry[V], freshness) {
 	h, payload, ok := parseEnvelope(data)
 	if !ok || (h.codec != c.cfg.Codec.ID() && !h.negative) {
 		c.counters.foreign.Add(1)
+		return entry[V]{}, unusable
+	}
+	if !gen.Holds(h.stamp) {
+		c.counters.cleared.Add(1)
 		return entry[V]{}, unusable
 	}
 	age, ok := h.age(n.Now(now))
@@ -95,6 +101,10 @@ func (c *Cache[V]) seal(v V, negative bool, n *redisnode.Node, began time.Time, 
 	if negative && c.cfg.NoNegative {
 		return e
 	}
+	if e.fault = c.tag(&e); e.fault != nil {
+		c.counters.unencodable.Add(1)
+		return e
+	}
 	var payload []byte
 	if !negative {
 		var err error
@@ -109,7 +119,7 @@ func (c *Cache[V]) seal(v V, negative bool, n *redisnode.Node, began time.Time, 
 		e.fault = fmt.Errorf("%w: it encodes to %d bytes, at most %d are stored (CacheConfig.MaxValueBytes)", ErrTooLarge, len(payload), c.cfg.MaxValueBytes)
 		return e
 	}
-	e.wire = appendEnvelope(make([]byte, 0, headerBytes+len(payload)), e.header, payload)
+	e.wire = appendEnvelope(make([]byte, 0, minHeader+len(payload)), e.header, payload)
 	e.size = len(e.wire)
 	return e
 }

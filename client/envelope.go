@@ -26,7 +26,8 @@ import (
 //	48      4      load cost in microseconds (at most 4294967295, some 71 minutes)
 //	52      4      payload length in bytes
 //	56      ...    extensions up to the header length, each: 1 byte kind, 2 bytes length, that many bytes. Kinds that a reader does
-//	               not know are skipped
+//	               not know are skipped. Kind 1: the stamp, 8 bytes: the number of the cache's generation that the entry was stored
+//	               under; always there, and first, since a script writes it. Kind 2: a tag, at most 64 of them
 //	        ...    payload
 //
 // A reader accepts its own format and the one before; format 1 is the first. What does not parse (another magic or format, a wrong
@@ -36,6 +37,11 @@ const (
 	formatNow        = 1
 	formatOldest     = 1 // from format 3 on: formatNow - 1
 	headerBytes      = 56
+	extStamp         = 1
+	extTag           = 2
+	extHead          = 3                         // kind and length
+	stampAt          = headerBytes + extHead     // where the stamp is
+	minHeader        = headerBytes + extHead + 8 // of the entries that we write
 	flagNegative     = 1 << 0
 	flagsKnown       = flagNegative
 	flagsMust        = 0x00FF
@@ -53,6 +59,8 @@ type header struct {
 	soft     time.Duration
 	hard     time.Duration
 	cost     time.Duration
+	stamp    uint64 // 0: the entry has none, and belongs to no generation
+	tags     []string
 }
 
 // appendEnvelope appends header and payload to dst.
@@ -64,7 +72,11 @@ func appendEnvelope(dst []byte, h header, payload []byte) []byte {
 		flags |= flagNegative
 	}
 	binary.BigEndian.PutUint16(b[4:], flags)
-	binary.BigEndian.PutUint16(b[6:], headerBytes)
+	length := minHeader
+	for _, tag := range h.tags {
+		length += extHead + len(tag)
+	}
+	binary.BigEndian.PutUint16(b[6:], uint16(length))
 	binary.BigEndian.PutUint64(b[8:], h.version)
 	binary.BigEndian.PutUint64(b[16:], h.epoch)
 	binary.BigEndian.PutUint64(b[24:], uint64(h.created.UnixMilli()))
@@ -72,8 +84,19 @@ func appendEnvelope(dst []byte, h header, payload []byte) []byte {
 	binary.BigEndian.PutUint64(b[40:], uint64(h.hard.Milliseconds()))
 	binary.BigEndian.PutUint32(b[48:], uint32(min(max(h.cost, 0), maxCost).Microseconds()))
 	binary.BigEndian.PutUint32(b[52:], uint32(len(payload)))
-	return append(append(dst, b[:]...), payload...)
+	dst = append(dst, b[:]...)
+	dst = append(dst, extStamp, 0, 8)
+	dst = binary.BigEndian.AppendUint64(dst, h.stamp)
+	for _, tag := range h.tags {
+		dst = append(dst, extTag)
+		dst = binary.BigEndian.AppendUint16(dst, uint16(len(tag)))
+		dst = append(dst, tag...)
+	}
+	return append(dst, payload...)
 }
+
+// setStamp writes the stamp into an entry that appendEnvelope made.
+func setStamp(wire []byte, stamp uint64) { binary.BigEndian.PutUint64(wire[stampAt:], stamp) }
 
 // parseEnvelope reads an envelope. The payload is a part of data. ok is false for foreign bytes.
 func parseEnvelope(data []byte) (h header, payload []byte, ok bool) {
@@ -86,15 +109,12 @@ func parseEnvelope(data []byte) (h header, payload []byte, ok bool) {
 	if flags&flagsMust&^flagsKnown != 0 || start < headerBytes || start > len(data) || len(data)-start != length {
 		return header{}, nil, false
 	}
-	if !extensionsParse(data[headerBytes:start]) {
-		return header{}, nil, false
-	}
 	soft, okSoft := millis(binary.BigEndian.Uint64(data[32:]))
 	hard, okHard := millis(binary.BigEndian.Uint64(data[40:]))
 	if !okSoft || !okHard {
 		return header{}, nil, false
 	}
-	return header{
+	h = header{
 		codec:    data[3],
 		negative: flags&flagNegative != 0,
 		version:  binary.BigEndian.Uint64(data[8:]),
@@ -103,18 +123,26 @@ func parseEnvelope(data []byte) (h header, payload []byte, ok bool) {
 		soft:     soft,
 		hard:     hard,
 		cost:     time.Duration(binary.BigEndian.Uint32(data[48:])) * time.Microsecond,
-	}, data[start:], true
+	}
+	ok = h.parseExtensions(data[headerBytes:start])
+	return h, data[start:], ok
 }
 
-// extensionsParse walks the extensions: none is known yet, all are skipped, but their lengths must add up.
-func extensionsParse(b []byte) bool {
+// parseExtensions walks the extensions. Those that are not known are skipped, but their lengths must add up.
+func (h *header) parseExtensions(b []byte) bool {
 	for len(b) > 0 {
-		if len(b) < 3 {
+		if len(b) < extHead {
 			return false
 		}
-		n := 3 + int(binary.BigEndian.Uint16(b[1:]))
+		n := extHead + int(binary.BigEndian.Uint16(b[1:]))
 		if n > len(b) {
 			return false
+		}
+		switch content := b[extHead:n]; {
+		case b[0] == extStamp && len(content) == 8:
+			h.stamp = binary.BigEndian.Uint64(content)
+		case b[0] == extTag:
+			h.tags = append(h.tags, string(content))
 		}
 		b = b[n:]
 	}

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -27,6 +28,7 @@ var golden = []struct {
 	{"format1-bytes-empty", header{codec: codecBytes, version: 1, created: time.UnixMilli(1), soft: time.Millisecond, hard: time.Millisecond}, ""},
 	{"format1-string", header{codec: codecString, created: time.UnixMilli(1_700_000_000_000), soft: time.Hour, hard: MaxTTL, cost: maxCost}, "a\x00b\xff"},
 	{"format1-negative", header{codec: codecJSON, negative: true, created: time.UnixMilli(1_700_000_000_000), soft: 30 * time.Second, hard: 30 * time.Second}, ""},
+	{"format1-stamp-tags", header{codec: codecJSON, version: 2, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: 2 * time.Second, stamp: 0x0102030405060708, tags: []string{"category:3", "\x00\xff"}}, "{}"},
 	{"format1-user-codec", header{codec: FirstUserCodec, version: math.MaxUint64, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: 2 * time.Second}, "payload"},
 }
 
@@ -47,7 +49,7 @@ func TestEnvelopeGolden(t *testing.T) {
 			t.Errorf("%s: written as\n% x\nwant\n% x", g.file, wrote, want)
 		}
 		h, payload, ok := parseEnvelope(want)
-		if !ok || h != g.header || string(payload) != g.payload {
+		if !ok || !reflect.DeepEqual(h, g.header) || string(payload) != g.payload {
 			t.Errorf("%s: read as %+v %q %v, want %+v %q", g.file, h, payload, ok, g.header, g.payload)
 		}
 	}
@@ -62,8 +64,12 @@ func TestEnvelopeOffsets(t *testing.T) {
 	if !bytes.Equal(b[8:16], []byte{1, 2, 3, 4, 5, 6, 7, 8}) {
 		t.Errorf("version: % x", b[8:16])
 	}
-	if string(b[56:]) != "xyz" || binary.BigEndian.Uint32(b[52:]) != 3 || binary.BigEndian.Uint16(b[6:]) != 56 {
-		t.Errorf("payload % x after header % x", b[56:], b[:56])
+	setStamp(b, 0x1112131415161718)
+	if !bytes.Equal(b[56:67], []byte{1, 0, 8, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18}) {
+		t.Errorf("stamp: % x", b[56:67])
+	}
+	if string(b[67:]) != "xyz" || binary.BigEndian.Uint32(b[52:]) != 3 || binary.BigEndian.Uint16(b[6:]) != 67 {
+		t.Errorf("payload % x after header % x", b[67:], b[:67])
 	}
 }
 
@@ -104,9 +110,9 @@ func TestEnvelopeExtensions(t *testing.T) {
 }
 
 func withExtension(envelope, ext []byte) []byte {
-	b := append(bytes.Clone(envelope[:headerBytes]), ext...)
-	binary.BigEndian.PutUint16(b[6:], uint16(headerBytes+len(ext)))
-	return append(b, envelope[headerBytes:]...)
+	b := append(bytes.Clone(envelope[:minHeader]), ext...)
+	binary.BigEndian.PutUint16(b[6:], uint16(minHeader+len(ext)))
+	return append(b, envelope[minHeader:]...)
 }
 
 // TestAge: an age a little below zero is the clocks' disagreement; far below, the entry is not to be trusted.
@@ -142,7 +148,7 @@ func FuzzEnvelope(f *testing.F) {
 		}
 		// What was read can be written and read again, the same but for extensions.
 		again, payload2, ok := parseEnvelope(appendEnvelope(nil, h, payload))
-		if !ok || again != h || !bytes.Equal(payload, payload2) {
+		if !ok || !reflect.DeepEqual(again, h) || !bytes.Equal(payload, payload2) {
 			t.Errorf("% x: read as %+v, written and read again as %+v", b, h, again)
 		}
 	})
@@ -157,7 +163,8 @@ func TestNames(t *testing.T) {
 			for _, schema := range []int{0, 1, 11} {
 				for _, key := range keys {
 					what := space + "|" + name + "|" + key + "|" + string(rune('0'+schema))
-					k := companions(newNaming(space, name, schema).data(key))
+					names := newNaming(space, name, schema)
+					k := names.companions(names.data(key))
 					for _, physical := range []string{k.Data, k.Lease, k.Mark} {
 						if other, twice := seen[physical]; twice {
 							t.Errorf("%q is a name of both %q and %q", physical, other, what)

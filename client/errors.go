@@ -27,6 +27,9 @@ var (
 	// ErrInvalidTTL is returned for a time to live below 1 ms or above MaxTTL.
 	ErrInvalidTTL = errors.New("shelf: invalid TTL")
 
+	// ErrInvalidTag is returned for a tag that is empty or longer than MaxTagBytes, and by InvalidateTag on a cache without tags.
+	ErrInvalidTag = errors.New("shelf: invalid tag")
+
 	// ErrUnencodable is returned by Set for a value that the codec cannot encode; it wraps the codec's error. A *loaded* value is
 	// returned to the caller and just not stored.
 	ErrUnencodable = errors.New("shelf: value cannot be encoded")

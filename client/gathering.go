@@ -33,6 +33,12 @@ func (g *gathering[V]) forget(key string) {
 	g.inLoads.Forget(key)
 }
 
+// forgetAll is forget for all keys.
+func (g *gathering[V]) forgetAll() {
+	g.outside.ForgetAll()
+	g.inLoads.ForgetAll()
+}
+
 func (g *gathering[V]) close(ctx context.Context) error {
 	return errors.Join(g.outside.Close(ctx), g.inLoads.Close(ctx))
 }

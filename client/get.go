@@ -95,8 +95,8 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 	now := time.Now()
 	hot := c.hot != nil && c.hot.Observe(key, now) // 1 count
 	if c.l1 != nil && !o.BypassL1 && !o.Refresh {  // 2 L1
-		if e, ok := c.l1.Get(key, now); ok {
-			return c.fromL1(&e, now)
+		if e, ok := c.fromL1(key, now); ok {
+			return c.local(&e, now)
 		}
 	}
 	c.counters.l1Misses.Add(1)
@@ -151,8 +151,8 @@ func leftBy(ctx context.Context, err error) error {
 	return nil
 }
 
-// fromL1 is the answer of an L1 hit.
-func (c *Cache[V]) fromL1(e *l1Entry[V], now time.Time) (Result[V], error) {
+// local is the answer of an L1 hit.
+func (c *Cache[V]) local(e *l1Entry[V], now time.Time) (Result[V], error) {
 	r := Result[V]{Layer: LayerL1, Node: c.client.nodeID(e.owner), Age: now.Sub(e.born), Version: e.version}
 	if e.negative {
 		return r, ErrNotFound
@@ -291,7 +291,7 @@ func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode s
 	o := outcome[V]{entry: out.Entry, layer: LayerSource, stale: out.Stale, refused: out.Refused, filled: out.Filled, storable: true, down: out.ShelfErr != nil}
 	o.stale = o.stale || out.Older
 	if out.Source == stampede.FromLoad {
-		o.storable = out.Entry.wire != nil
+		o.storable, o.entry.stamp = out.Entry.wire != nil, s.gen.Seq
 	}
 	o.entry.wire = nil // stored or not, nobody needs it any more
 	if out.Source != stampede.FromLoad {

@@ -6,6 +6,7 @@ package client
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/go-shelf/shelf/invalidation"
 )
@@ -13,11 +14,13 @@ import (
 // MaxKeyBytes is the longest key, in bytes, that a cache takes: 64 KiB.
 const MaxKeyBytes = 64 << 10
 
-// The names of a key's companions. They start with a character that no cache name and no namespace can start with, so that a
+// The names of the companions of a key, or of a cache. They start with a character that no cache name and no namespace can start with, so that a
 // companion can never be some other key's data.
 const (
-	leasePrefix = "~l:"
-	markPrefix  = "~m:"
+	leasePrefix      = "~l:"
+	markPrefix       = "~m:"
+	generationPrefix = "~g:" // of a whole cache, one on each node
+	tagsPrefix       = "~t:" // the same
 )
 
 // checkKey is the one rule for keys: any bytes, 1 to MaxKeyBytes of them, kept exactly.
@@ -53,6 +56,7 @@ func checkName(field, name string) error {
 // digits: so the parts can be told apart from both ends whatever bytes the key holds, and no two inputs share an entry.
 type naming struct {
 	prefix, suffix string
+	of             invalidation.Group // the cache's own companions, on every node
 }
 
 func newNaming(namespace, name string, schema int) naming {
@@ -60,12 +64,21 @@ func newNaming(namespace, name string, schema int) naming {
 	if namespace != "" {
 		n.prefix = namespace + "/" + n.prefix
 	}
+	cache := strings.TrimSuffix(n.prefix, ":") + n.suffix
+	n.of = invalidation.Group{Generation: generationPrefix + cache, Tags: tagsPrefix + cache}
 	return n
 }
 
 // data is the name of the entry; it also decides which node owns the key, so that all companions live where the data lives.
 func (n naming) data(key string) string { return n.prefix + key + n.suffix }
 
-func companions(data string) invalidation.Keys {
-	return invalidation.Keys{Data: data, Lease: leasePrefix + data, Mark: markPrefix + data}
+// key reads the key off the name of an entry; false for a name that is not one of this cache's.
+func (n naming) key(data string) (string, bool) {
+	key, ok1 := strings.CutPrefix(data, n.prefix)
+	key, ok2 := strings.CutSuffix(key, n.suffix)
+	return key, ok1 && ok2
+}
+
+func (n naming) companions(data string) invalidation.Keys {
+	return invalidation.Keys{Data: data, Lease: leasePrefix + data, Mark: markPrefix + data, Of: n.of}
 }

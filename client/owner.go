@@ -26,11 +26,12 @@ type slot[V any] struct {
 	// process that came back from a snapshot may hold a lease again that an invalidation had deleted.
 	session *redisnode.Session
 
-	down    bool      // the node did not answer this read: do not ask it again
-	cause   error     // why this read failed at the node
-	replace bool      // the bytes there are unusable: a lease is wanted although something is there
-	seen    time.Time // created-at of the entry that the reader saw, where it saw one
-	forced  bool      // the lease was forced: what is loaded now is what counts
+	down    bool                    // the node did not answer this read: do not ask it again
+	cause   error                   // why this read failed at the node
+	replace bool                    // the bytes there are unusable: a lease is wanted although something is there
+	seen    time.Time               // created-at of the entry that the reader saw, where it saw one
+	gen     invalidation.Generation // the cache's on this node, as the last reply said; a fill stores under the lease's
+	forced  bool                    // the lease was forced: what is loaded now is what counts
 }
 
 var _ stampede.Shelf[entry[int]] = (*slot[int])(nil)
@@ -38,7 +39,7 @@ var _ stampede.Shelf[entry[int]] = (*slot[int])(nil)
 func (c *Cache[V]) slot(key string) *slot[V] {
 	data := c.names.data(key)
 	i := c.client.ring.OwnerIndex(data)
-	return &slot[V]{c: c, key: key, names: companions(data), owner: i, node: c.client.nodes[i]}
+	return &slot[V]{c: c, key: key, names: c.names.companions(data), owner: i, node: c.client.nodes[i]}
 }
 
 // nodeID is the owner's id, for provenance.
@@ -49,18 +50,38 @@ var errDown = errors.New("shelf: the owner did not answer")
 
 // read gets the entry: one round trip.
 func (s *slot[V]) read(ctx context.Context) (entry[V], freshness, error) {
-	data, found, err := s.node.Get(ctx, s.names.Data)
-	if redisnode.IsWrongType(err) { // a list, a hash: some other program's
-		data, found, err = []byte{}, true, nil
-	}
+	data, gen, err := s.node.GetBeside(ctx, s.names.Data, s.names.Of.Generation)
 	if err != nil {
 		return entry[V]{}, absent, err
 	}
-	if !found {
-		data = nil
+	return s.look(ctx, data, invalidation.ParseGeneration(gen))
+}
+
+// look takes in what a read has brought: the entry's bytes, and the cache's generation in the same moment.
+func (s *slot[V]) look(ctx context.Context, data []byte, gen invalidation.Generation) (entry[V], freshness, error) {
+	s.gen = gen
+	e, f, err := s.weigh(ctx, data)
+	if err != nil {
+		return entry[V]{}, absent, err
 	}
-	e, f := s.c.judge(data, s.node)
-	s.replace, s.seen = f == unusable, e.created
+	s.seen = e.created
+	return e, f, nil
+}
+
+// weigh is judge, and the entry's tags. An error says that the node was asked about them and did not answer.
+func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, error) {
+	e, f := s.c.judge(data, s.node, s.gen)
+	if len(e.tags) > 0 && e.stamp < s.gen.Seq {
+		hold, err := s.c.views[s.owner].tagsHold(ctx, s.node, s.names.Of, e.stamp, e.tags, s.gen.Seq)
+		if err != nil {
+			return entry[V]{}, absent, err
+		}
+		if !hold {
+			s.c.counters.cleared.Add(1)
+			e, f = entry[V]{}, unusable
+		}
+	}
+	s.replace = f == unusable
 	return e, f, nil
 }
 
@@ -103,8 +124,11 @@ func (s *slot[V]) taken(ctx context.Context, token string, mode stampede.Mode, r
 		return stampede.State[entry[V]]{}, err
 	}
 	st := stampede.State[entry[V]]{Status: leaseStatus(r.Status), Floor: r.Mark, HasFloor: r.Mark > 0}
-	e, f := s.c.judge(r.Data, s.node)
-	s.replace = f == unusable
+	s.gen = r.Generation
+	e, f, err := s.weigh(ctx, r.Data)
+	if err != nil {
+		return stampede.State[entry[V]]{}, err
+	}
 	usable := f == fresh || f == softened
 	switch {
 	case mode == stampede.Force:
@@ -137,17 +161,23 @@ func leaseStatus(s invalidation.LeaseStatus) stampede.LeaseStatus {
 
 // Watch implements stampede.Shelf: the entry and the lease in one read.
 func (s *slot[V]) Watch(ctx context.Context) (stampede.State[entry[V]], error) {
-	vals, err := s.node.MGet(ctx, []string{s.names.Data, s.names.Lease})
-	if err != nil {
-		s.c.counters.nodeErrors.Add(1)
-		return stampede.State[entry[V]]{}, err
+	vals, err := s.node.MGet(ctx, []string{s.names.Data, s.names.Lease, s.names.Of.Generation})
+	if err == nil {
+		var st stampede.State[entry[V]]
+		if st, err = s.watched(ctx, vals[0], vals[1], invalidation.ParseGeneration(vals[2])); err == nil {
+			return st, nil
+		}
 	}
-	return s.watched(vals[0], vals[1]), nil
+	s.c.counters.nodeErrors.Add(1)
+	return stampede.State[entry[V]]{}, err
 }
 
-func (s *slot[V]) watched(data, lease []byte) stampede.State[entry[V]] {
-	e, f := s.c.judge(data, s.node)
-	s.replace = f == unusable
+func (s *slot[V]) watched(ctx context.Context, data, lease []byte, gen invalidation.Generation) (stampede.State[entry[V]], error) {
+	s.gen = gen
+	e, f, err := s.weigh(ctx, data)
+	if err != nil {
+		return stampede.State[entry[V]]{}, err
+	}
 	st := stampede.State[entry[V]]{Entry: e, Found: f == fresh || f == softened, Status: stampede.Held}
 	switch {
 	case lease == nil:
@@ -155,7 +185,7 @@ func (s *slot[V]) watched(data, lease []byte) stampede.State[entry[V]] {
 	case invalidation.IsNoStore(lease):
 		st.Status = stampede.NoStore
 	}
-	return st
+	return st, nil
 }
 
 // Fill implements stampede.Shelf.
@@ -168,13 +198,16 @@ func (s *slot[V]) Fill(ctx context.Context, token string, e entry[V]) (stampede.
 	return s.filled(reply)
 }
 
-// fillCall: what is left of the entry's hard TTL is what the node gets, since the TTL counts from the start of the load.
+// fillCall: what is left of the entry's hard TTL is what the node gets, since the TTL counts from the start of the load. The entry is
+// stored under the generation that the lease was granted under.
 func (s *slot[V]) fillCall(token string, e *entry[V]) invalidation.Call {
+	e.stamp = s.gen.Seq
+	setStamp(e.wire, e.stamp)
 	left := max(time.Millisecond, e.hard-e.ageAt(time.Now()))
 	return invalidation.Fill(s.names, invalidation.Filling{
 		Token: token, Value: e.wire, TTL: left, Version: e.version, Negative: e.negative, Epoch: noEpoch,
 		// A forced load that finds no row replaces the entry of the row that there was, whatever version it had.
-		Replace: s.replace || (s.forced && e.negative),
+		Replace: s.replace || (s.forced && e.negative), Generation: e.stamp, Tags: e.tags,
 	})
 }
 

@@ -28,19 +28,19 @@ type CacheStats struct {
 	Invalidations uint64 // keys invalidated by this process
 	MarksFailed   uint64 // invalidations that deleted but could not leave their mark (a node out of memory)
 	SetsOlder     uint64 // Sets that changed nothing because a newer version was there
-	Foreign       uint64 // entries that could not be read: other bytes, another codec, a failed decode. Each is loaded again. (A list or a
-	// hash under the name is counted when it is read by itself; in a batch it is missing)
-	Expired     uint64 // entries past their time on the node's clock though the node still had them
-	Oversized   uint64 // values above MaxValueBytes, returned but not stored
-	Unencodable uint64 // values that the codec could not encode, returned but not stored
-	NodeErrors  uint64 // commands to nodes that failed
+	Foreign       uint64 // entries that could not be read: other bytes, another codec, a failed decode. Each is loaded again
+	Cleared       uint64 // entries that a Clear or InvalidateTag had made unreadable
+	Expired       uint64 // entries past their time on the node's clock though the node still had them
+	Oversized     uint64 // values above MaxValueBytes, returned but not stored
+	Unencodable   uint64 // values that the codec could not encode, returned but not stored
+	NodeErrors    uint64 // commands to nodes that failed
 }
 
 // counters are the live form of CacheStats.
 type counters struct {
 	waiting atomic.Int64
-	l1Misses, l2Hits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
-	invalidations, marksFailed, setsOlder, foreign, expired, oversized, unencodable, nodeErrors atomic.Uint64
+	l1Misses, l1Doubted, l2Hits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
+	invalidations, marksFailed, setsOlder, foreign, cleared, expired, oversized, unencodable, nodeErrors atomic.Uint64
 }
 
 // Stats returns the cache's counters. It is cheap and may be called at any time.
@@ -50,12 +50,12 @@ func (c *Cache[V]) Stats() CacheStats {
 		L1Misses: n.l1Misses.Load(), L2Hits: n.l2Hits.Load(), Waiting: n.waiting.Load(), Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), LoadsStale: n.loadsStale.Load(),
 		Fills: n.fills.Load(), FillsRefused: n.fillsRefused.Load(), FillErrors: n.fillErrors.Load(),
 		Refreshes: n.refreshes.Load(), RefreshErrors: n.refreshErrors.Load(), Invalidations: n.invalidations.Load(),
-		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Expired: n.expired.Load(),
+		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Cleared: n.cleared.Load(), Expired: n.expired.Load(),
 		Oversized: n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
 	}
 	if c.l1 != nil {
 		l := c.l1.Stats()
-		s.L1Hits, s.L1Entries, s.L1Bytes, s.L1Open = l.Hits, l.Entries, l.Bytes, l.Open
+		s.L1Hits, s.L1Entries, s.L1Bytes, s.L1Open = l.Hits-n.l1Doubted.Load(), l.Entries, l.Bytes, l.Open
 	}
 	return s
 }

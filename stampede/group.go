@@ -121,6 +121,16 @@ func (f *Flight[V]) Forget(key string) {
 	f.single.Forget(key)
 }
 
+// ForgetAll is Forget for every key whose load is going on.
+func (f *Flight[V]) ForgetAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key := range f.leads {
+		f.single.Forget(key)
+	}
+	clear(f.leads)
+}
+
 // Close refuses new work (ErrClosed), cancels what Start started, and waits
 // until every run and batch has ended. When ctx is over before that, it returns
 // an error that says how many are still running; it may then be called again.

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/invalidation"
+)
+
+// The bounds of tags.
+const (
+	// MaxTags is the most tags that a value may have.
+	MaxTags = 64
+	// MaxTagBytes is the longest tag, in bytes.
+	MaxTagBytes = 256
+
+	// maxTagLog is how many tags a node notes for a cache. Beyond that the oldest are forgotten, and entries older than their invalidation
+	// count as cleared.
+	maxTagLog = 10_000
+)
+
+// Clear makes every entry of this cache unreadable, on all nodes, without scanning them: one command a node. When it returns nil, no
+// reader of any process gets an entry from a node that was stored, or whose load began, before the call; this process's own copies are
+// gone; another process's in-process copies go as after Invalidate. What was cleared is loaded again when it is asked for, at most MaxLoads at a time.
+// In a cache that is itself the truth it deletes everything.
+//
+// It does its work even when ctx has ended. An error joins one *NodeError for each node that was not reached, whose entries may live until their TTL;
+// Clear may be called again.
+func (c *Cache[V]) Clear(ctx context.Context) error {
+	return c.onAllNodes(ctx, "clear", "", invalidation.Clear(c.names.of))
+}
+
+// InvalidateTag is Clear for the entries that carry a tag (CacheConfig.Tags): Invalidate for all rows of a category, say, of which nobody knows the keys.
+// Absent rows have no tags: a row that is new in the category is invalidated by its key. A tag is 1 to MaxTagBytes bytes, anything else is ErrInvalidTag.
+func (c *Cache[V]) InvalidateTag(ctx context.Context, tag string) error {
+	if err := checkTag(tag); err != nil {
+		return err
+	}
+	if c.cfg.Tags == nil {
+		return fmt.Errorf("%w: %q: cache %s has no CacheConfig.Tags", ErrInvalidTag, tag, c.cfg.Name)
+	}
+	return c.onAllNodes(ctx, "invalidate tag", tag, invalidation.InvalidateTag(c.names.of, tag, maxTagLog))
+}
+
+func checkTag(tag string) error {
+	switch {
+	case tag == "":
+		return fmt.Errorf("%w: it is empty", ErrInvalidTag)
+	case len(tag) > MaxTagBytes:
+		return fmt.Errorf("%w: %s: at most %d bytes", ErrInvalidTag, shortKey(tag), MaxTagBytes)
+	}
+	return nil
+}
+
+// tag asks for the tags of an entry that is to be stored.
+func (c *Cache[V]) tag(e *entry[V]) error {
+	if e.negative || c.cfg.Tags == nil {
+		return nil
+	}
+	e.tags = c.cfg.Tags(e.value)
+	if len(e.tags) > MaxTags {
+		return fmt.Errorf("%w: a value of cache %s has %d, at most %d", ErrInvalidTag, c.cfg.Name, len(e.tags), MaxTags)
+	}
+	for _, tag := range e.tags {
+		if err := checkTag(tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onAllNodes makes the cache's generation on every node move on, the nodes in parallel, and then detaches what this process is loading: a load that began
+// before is not given to those who come after. The copies in L1 hold no longer once the view knows the new generation.
+func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalidation.Call) error {
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	if err := c.client.writes.enter(); err != nil {
+		return err
+	}
+	defer c.client.writes.leave()
+	ctx = context.WithoutCancel(ctx)
+	errs := make([]error, len(c.client.nodes))
+	var wg sync.WaitGroup
+	for i := range c.client.nodes {
+		wg.Go(func() {
+			if err := c.moveOn(ctx, i, tag, call); err != nil {
+				c.counters.nodeErrors.Add(1)
+				errs[i] = &NodeError{Node: c.client.nodeID(i), Op: op, Err: err}
+			}
+		})
+	}
+	wg.Wait()
+	c.misses.forgetAll()
+	c.unfilled.forgetAll()
+	return errors.Join(errs...)
+}
+
+// moveOn is one node's part of onAllNodes.
+func (c *Cache[V]) moveOn(ctx context.Context, node int, tag string, call invalidation.Call) error {
+	session := c.client.nodes[node].Session()
+	reply, err := session.Eval(ctx, wireCall(call))
+	if errors.Is(err, redisnode.ErrRunChanged) {
+		session = c.client.nodes[node].Session()
+		reply, err = session.Eval(ctx, wireCall(call))
+	}
+	if err != nil {
+		return err
+	}
+	gen, err := invalidation.ParseClear(reply)
+	if err != nil {
+		return err
+	}
+	if tag == "" {
+		c.views[node].learn(session, gen)
+	} else {
+		c.views[node].note(session, tag, gen)
+	}
+	return nil
+}
