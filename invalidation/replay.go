@@ -1,0 +1,284 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package invalidation
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	defaultReplayMax = 100_000
+	defaultMinAge    = 10 * time.Second
+)
+
+// ReplayConfig are the settings of a [Replay]. The zero value is ready to use; negative values are errors.
+type ReplayConfig struct {
+	// Max is the most keys that are kept. 0 means 100,000. Each takes some 350 bytes and its name. What is invalidated within MinAge and the time
+	// between two readings should fit.
+	Max int
+	// MinAge is how long an invalidation is kept at least. 0 means 10 s. A reading lists only the replicas that are connected at that moment; one that is not
+	// may be promoted all the same. Redis Sentinel does not promote a replica that was cut off for more than ten times down-after-milliseconds,
+	// so that MinAge should not be less than that; 10 s fits a second.
+	MinAge time.Duration
+}
+
+func (c ReplayConfig) validate() error {
+	switch {
+	case c.Max < 0:
+		return fmt.Errorf("invalidation: ReplayConfig.Max is %d: must not be negative", c.Max)
+	case c.MinAge < 0:
+		return fmt.Errorf("invalidation: ReplayConfig.MinAge is %v: must not be negative", c.MinAge)
+	}
+	return nil
+}
+
+// Replay is the log of the invalidations that one node has carried out and may yet forget: replication is asynchronous, and a
+// replica that is promoted brings back what it had not heard was deleted. There is one log a node. When the primary changes, what is in it is to be repeated; and
+// until then its keys are to be read from primaries only ([Replay.Has]), since a replica may have the old value.
+//
+// # When an entry leaves
+//
+// The primary's answer to ROLE says how far its replication stream has come and how much of it each replica has. An invalidation's own place in the stream is not
+// known. But a ROLE that is sent after the invalidation was confirmed answers with a place at or behind it. The first such reading gives that place to
+// every entry that was waiting for one. An entry leaves at a later reading that shows every listed replica at its place or past it, and is sent
+// MinAge after the confirmation or later. With no replica listed there is nobody to wait for but MinAge. Readings alone empty the log, so it
+// does not stay full on a node that is no longer written to.
+//
+// # When entries must be repeated
+//
+// Places in the streams of two primaries cannot be compared, and what the one had may be missing in the other. So a reading of another run makes every entry void. A
+// void entry stays until its invalidation is confirmed by the new run and added again, however long that takes.
+// [Replay.Read] says how many there are, [Replay.Take] which. An entry is void from the start if it was confirmed by a run that is not the one of the
+// last reading: the reply of a primary that is gone may be late.
+//
+// # What a run is
+//
+// A string that changes whenever the stream may have lost something: the server's run id, which ends with its process. It does not change when a primary is
+// demoted and promoted again between two readings; join master_replid of INFO replication to it to see that as well. Add and Read must be given the same string for the same primary.
+//
+// All methods are safe for concurrent use. Has takes no lock. Add costs the same whatever is kept, Read too but for the entries that it moves; another run and Take cost the
+// number of entries.
+type Replay struct {
+	max    int
+	minAge time.Duration
+
+	depth atomic.Int64 // entries in names
+	names sync.Map     // string to *sent; changed under mu, read without it
+
+	mu     sync.Mutex
+	run    string      // of the last reading
+	read   time.Time   // when it was sent
+	offset int64       // what it said
+	open   fifo[*sent] // confirmed by run, no reading since
+	placed fifo[*sent] // confirmed by run, with an offset; by offset
+	void   fifo[*sent] // to be repeated
+	lost   time.Time
+	stats  ReplayStats
+}
+
+// Sent is an invalidation that a node has carried out, or was sent.
+type Sent struct {
+	Name    string    // of the key's data, as given to Add
+	Version uint64    // the largest that was added; 0 if none was known
+	At      time.Time // when the latest was confirmed
+}
+
+// sent is the entry of one key, in one of the three lists.
+type sent struct {
+	Sent
+	place  link[*sent]
+	offset int64 // if placed: at or behind the invalidation's
+}
+
+// Position is one reading of a primary: its answer to ROLE.
+type Position struct {
+	At       time.Time // when ROLE was sent; not when it was answered
+	Run      string    // who answered, see [Replay]; a reading with "" is ignored
+	Offset   int64     // the primary's replication offset
+	Replicas []int64   // the offset of each replica that it lists
+}
+
+// ReplayStats is a snapshot of a [Replay].
+type ReplayStats struct {
+	Depth    int       // now: keys kept
+	Void     int       // now: those of them that must be repeated
+	Oldest   time.Time // now: when the oldest was confirmed; zero when there is none
+	Left     uint64    // keys that left because every replica had them
+	Replayed uint64    // void keys that were confirmed by a new run
+	Dropped  uint64    // keys that left because Max was reached; see Lost
+}
+
+// NewReplay returns an empty log, or an error that names the wrong field.
+func NewReplay(config ReplayConfig) (*Replay, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &Replay{max: cmp.Or(config.Max, defaultReplayMax), minAge: cmp.Or(config.MinAge, defaultMinAge)}, nil
+}
+
+// Has says whether the log has the key. It costs one atomic load when the log is empty, a lock-free look-up else. A key that was dropped for
+// want of room is not known any more: who reads from replicas should also look at Lost.
+func (r *Replay) Has(name string) bool {
+	return r.depth.Load() != 0 && r.find(name) != nil
+}
+
+func (r *Replay) find(name string) *sent {
+	e, _ := r.names.Load(name)
+	s, _ := e.(*sent)
+	return s
+}
+
+// Add records that run has confirmed an invalidation of a key, at the time when the confirmation had been read. An invalidation that was sent and not answered is added too, at the
+// time when it was given up; it may be carried out later than that, so it must also go into the [Outbox], whose success adds it again. A key that is here
+// already stays one entry, with the largest version and what is known of the latest invalidation. When Max is reached the oldest entry is dropped.
+func (r *Replay) Add(name string, version uint64, run string, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.find(name)
+	if e != nil {
+		e.Version = max(e.Version, version)
+		if at.Before(e.At) {
+			return // late; the entry is about a newer one, which covers this one where it was carried out
+		}
+	} else {
+		e = &sent{Sent: Sent{Name: name, Version: version}}
+		e.place.of = e
+		r.names.Store(name, e)
+		r.depth.Add(1)
+	}
+	wasVoid := e.place.in == &r.void
+	e.At = at
+	e.place.leave()
+	// 1. Primary A confirms the invalidation. Its reply is on the way.
+	// 2. B is promoted and has not heard of it. A reading of B makes the log void; the log is replayed.
+	// 3. The reply of 1 is added. A place in B's stream would prove nothing about it: it must be void.
+	if run == "" || run != r.run {
+		r.void.push(&e.place)
+	} else {
+		r.open.push(&e.place)
+		if wasVoid {
+			r.stats.Replayed++
+		}
+	}
+	if r.depth.Load() > int64(r.max) {
+		r.dropOldest()
+	}
+}
+
+// Read takes a reading of the primary into account and returns how many entries are void: if any, Take gives them, and each is to be invalidated
+// again and added when that is confirmed. It is to be called on every connect, before the first Add, and then every second or so. Readings that were
+// sent before the newest one are ignored.
+func (r *Replay) Read(p Position) (void int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.Run == "" || p.At.Before(r.read) {
+		return r.void.len
+	}
+	if p.Run != r.run || p.Offset < r.offset { // a stream that runs backwards is another stream
+		r.voidAll()
+	}
+	r.run, r.read, r.offset = p.Run, p.At, p.Offset
+	low := int64(math.MaxInt64)
+	for _, replica := range p.Replicas {
+		low = min(low, replica)
+	}
+	for k := r.placed.first; k != nil && k.of.offset <= low && p.At.Sub(k.of.At) >= r.minAge; k = r.placed.first {
+		r.remove(k.of)
+		r.stats.Left++
+	}
+	// Strictly before: of a ROLE that was sent at the moment of the confirmation nobody knows which the server saw first.
+	for k := r.open.first; k != nil && k.of.At.Before(p.At); k = r.open.first {
+		k.of.offset = p.Offset
+		k.leave()
+		r.placed.push(k)
+	}
+	return r.void.len
+}
+
+// Void makes every entry void: for a node that was out of reach and is back, where what it has been through meanwhile is not known.
+func (r *Replay) Void() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.voidAll()
+}
+
+func (r *Replay) voidAll() {
+	for _, l := range []*fifo[*sent]{&r.placed, &r.open} {
+		for k := l.first; k != nil; k = l.first {
+			k.leave()
+			r.void.push(k)
+		}
+	}
+}
+
+// Take returns the void entries, those first that became void first. They stay in the log, and void, until they are added again: a replay that fails half-way loses nothing.
+func (r *Replay) Take() []Sent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]Sent, 0, r.void.len)
+	for k := r.void.first; k != nil; k = k.next {
+		all = append(all, k.of.Sent)
+	}
+	return all
+}
+
+// Lost returns the time of the newest invalidation that was dropped for want of room, the zero time if none was since the last Covered. When the log has to be replayed, that one cannot
+// be: the caller must trust no entry of the node that was created before that moment. In the time between, an old Lost costs nothing.
+func (r *Replay) Lost() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost
+}
+
+// Covered says that the caller has stopped to trust the node's entries from before t, a time that Lost had given. What was dropped since stays lost.
+func (r *Replay) Covered(t time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.lost.After(t) {
+		r.lost = time.Time{}
+	}
+}
+
+// oldest is the entry with the earliest time among the first of each list; nil if there is none.
+func (r *Replay) oldest() *sent {
+	var oldest *sent
+	for _, l := range []*fifo[*sent]{&r.void, &r.placed, &r.open} {
+		if l.first != nil && (oldest == nil || l.first.of.At.Before(oldest.At)) {
+			oldest = l.first.of
+		}
+	}
+	return oldest
+}
+
+func (r *Replay) dropOldest() {
+	e := r.oldest()
+	if e.At.After(r.lost) {
+		r.lost = e.At
+	}
+	r.remove(e)
+	r.stats.Dropped++
+}
+
+func (r *Replay) remove(e *sent) {
+	e.place.leave()
+	r.names.Delete(e.Name)
+	r.depth.Add(-1)
+}
+
+// Stats returns the log's figures.
+func (r *Replay) Stats() ReplayStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.stats
+	st.Depth, st.Void = int(r.depth.Load()), r.void.len
+	if e := r.oldest(); e != nil {
+		st.Oldest = e.At
+	}
+	return st
+}
