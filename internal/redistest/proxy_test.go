@@ -179,10 +179,10 @@ func TestProxyPassesEndings(t *testing.T) {
 		t.Error("no end after the server was killed")
 	}
 	conn, err := dial(p.Addr())
-	if err != nil {
-		t.Fatal(err)
+	if err == nil { // else the reset was faster
+		_, err = conn.Read(make([]byte, 1))
 	}
-	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("before a dead server: %v", err)
 	}
 }
