@@ -34,7 +34,7 @@ type LaterConfig struct {
 // The last is needed because only it comes a whole delay after the last write. The first is needed because a key that is written all the time
 // would otherwise put its second delete off for ever, and what a lagging loader had stored after the one write would have to wait for the delay of
 // another. Times in between fall together with the last. So every added time is followed by a delete, the first of a row exactly then, and the others
-// less than one delay later; and a key costs at most two second deletes in the length of a delay, however often it is written.
+// less than one delay later; and a key costs at most two second deletes in less than a delay, however often it is written.
 //
 // All methods are safe for concurrent use. Add and Due cost the logarithm of the number of keys.
 type Later struct {

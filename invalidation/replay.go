@@ -22,9 +22,9 @@ type ReplayConfig struct {
 	// Max is the most keys that are kept. 0 means 100,000. Each takes some 350 bytes and its name. What is invalidated within MinAge and the time
 	// between two readings should fit.
 	Max int
-	// MinAge is how long an invalidation is kept at least. 0 means 10 s. A reading lists only the replicas that are connected at that moment; one that is not
-	// may be promoted all the same. Redis Sentinel does not promote a replica that was cut off for more than ten times down-after-milliseconds,
-	// so that MinAge should not be less than that; 10 s fits a second.
+	// MinAge is how long an invalidation is kept at least, and how long a replica that is not listed any more is waited for. 0 means 10 s. A reading
+	// lists only the replicas that are connected at that moment; one that is not may be promoted all the same. Redis Sentinel does not promote a replica that
+	// was cut off for more than ten times down-after-milliseconds, so that MinAge should not be less than that; 10 s fits a second.
 	MinAge time.Duration
 }
 
@@ -47,8 +47,9 @@ func (c ReplayConfig) validate() error {
 // The primary's answer to ROLE says how far its replication stream has come and how much of it each replica has. An invalidation's own place in the stream is not
 // known. But a ROLE that is sent after the invalidation was confirmed answers with a place at or behind it. The first such reading gives that place to
 // every entry that was waiting for one. An entry leaves at a later reading that shows every listed replica at its place or past it, and is sent
-// MinAge after the confirmation or later. With no replica listed there is nobody to wait for but MinAge. Readings alone empty the log, so it
-// does not stay full on a node that is no longer written to.
+// MinAge after the confirmation or later. A replica that was listed and is no more counts for MinAge yet, with what it had last: one that hung, was
+// dropped from the list a moment ago and is promoted now would bring back what it never received. Where no replica was ever listed there is
+// nobody to wait for but MinAge. Readings alone empty the log, so it does not stay full on a node that is no longer written to.
 //
 // # When entries must be repeated
 //
@@ -75,6 +76,7 @@ type Replay struct {
 	run    string      // of the last reading
 	read   time.Time   // when it was sent
 	offset int64       // what it said
+	known  map[string]*replica
 	open   fifo[*sent] // confirmed by run, no reading since
 	placed fifo[*sent] // confirmed by run, with an offset; by offset
 	void   fifo[*sent] // to be repeated
@@ -98,10 +100,17 @@ type sent struct {
 
 // Position is one reading of a primary: its answer to ROLE.
 type Position struct {
-	At       time.Time // when ROLE was sent; not when it was answered
-	Run      string    // who answered, see [Replay]; a reading with "" is ignored
-	Offset   int64     // the primary's replication offset
-	Replicas []int64   // the offset of each replica that it lists
+	At       time.Time        // when ROLE was sent; not when it was answered
+	Run      string           // who answered, see [Replay]; a reading with "" is ignored
+	Offset   int64            // the primary's replication offset
+	Replicas map[string]int64 // the offset of each replica that it lists, by address
+}
+
+// replica is what the readings of a run have said of one replica.
+type replica struct {
+	offset int64
+	missed bool      // the last reading did not list it
+	gone   time.Time // if set: it was cut off before
 }
 
 // ReplayStats is a snapshot of a [Replay].
@@ -119,7 +128,9 @@ func NewReplay(config ReplayConfig) (*Replay, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Replay{max: cmp.Or(config.Max, defaultReplayMax), minAge: cmp.Or(config.MinAge, defaultMinAge)}, nil
+	return &Replay{
+		max: cmp.Or(config.Max, defaultReplayMax), minAge: cmp.Or(config.MinAge, defaultMinAge), known: make(map[string]*replica),
+	}, nil
 }
 
 // Has says whether the log has the key. It costs one atomic load when the log is empty, a lock-free look-up else. A key that was dropped for
@@ -172,8 +183,8 @@ func (r *Replay) Add(name string, version uint64, run string, at time.Time) {
 }
 
 // Read takes a reading of the primary into account and returns how many entries are void: if any, Take gives them, and each is to be invalidated
-// again and added when that is confirmed. It is to be called on every connect, before the first Add, and then every second or so. Readings that were
-// sent before the newest one are ignored.
+// again and added when that is confirmed. It is to be called on every connect, before the first Add, and then every second or so, one reading after the other: ROLE is
+// sent when the one before has been answered. Readings that were sent before the newest one are ignored.
 func (r *Replay) Read(p Position) (void int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,12 +193,10 @@ func (r *Replay) Read(p Position) (void int) {
 	}
 	if p.Run != r.run || p.Offset < r.offset { // a stream that runs backwards is another stream
 		r.voidAll()
+		clear(r.known)
 	}
 	r.run, r.read, r.offset = p.Run, p.At, p.Offset
-	low := int64(math.MaxInt64)
-	for _, replica := range p.Replicas {
-		low = min(low, replica)
-	}
+	low := r.lowest(p)
 	for k := r.placed.first; k != nil && k.of.offset <= low && p.At.Sub(k.of.At) >= r.minAge; k = r.placed.first {
 		r.remove(k.of)
 		r.stats.Left++
@@ -199,6 +208,29 @@ func (r *Replay) Read(p Position) (void int) {
 		r.placed.push(k)
 	}
 	return r.void.len
+}
+
+// lowest is how much of the stream every replica has that may be promoted. Without any, that is all of it.
+func (r *Replay) lowest(p Position) int64 {
+	for name, offset := range p.Replicas {
+		r.known[name] = &replica{offset: offset}
+	}
+	low := int64(math.MaxInt64)
+	for name, k := range r.known {
+		if _, listed := p.Replicas[name]; !listed {
+			// It may have been cut off between the sending of the first ROLE that misses it and the answer. The second was sent after that.
+			if k.missed && k.gone.IsZero() {
+				k.gone = p.At
+			}
+			k.missed = true
+			if !k.gone.IsZero() && p.At.Sub(k.gone) >= r.minAge {
+				delete(r.known, name)
+				continue
+			}
+		}
+		low = min(low, k.offset)
+	}
+	return low
 }
 
 // Void makes every entry void: for a node that was out of reach and is back, where what it has been through meanwhile is not known.
