@@ -54,7 +54,7 @@ func (c ReplayConfig) validate() error {
 // # When entries must be repeated
 //
 // Places in the streams of two primaries cannot be compared, and what the one had may be missing in the other. So a reading of another run makes every entry void. A
-// void entry stays until its invalidation is confirmed by the new run and added again, however long that takes.
+// void entry stays until an invalidation that began after it is confirmed by the new run and added, however long that takes.
 // [Replay.Read] says how many there are, [Replay.Take] which. An entry is void from the start if it was confirmed by a run that is not the one of the
 // last reading: the reply of a primary that is gone may be late.
 //
@@ -73,22 +73,25 @@ type Replay struct {
 	names sync.Map     // string to *sent; changed under mu, read without it
 
 	mu     sync.Mutex
-	run    string      // of the last reading
-	read   time.Time   // when it was sent
-	offset int64       // what it said
+	run    string    // of the last reading
+	read   time.Time // when it was sent
+	offset int64     // what it said
 	known  map[string]*replica
 	open   fifo[*sent] // confirmed by run, no reading since
 	placed fifo[*sent] // confirmed by run, with an offset; by offset
 	void   fifo[*sent] // to be repeated
+	voided time.Time   // what began before is void
 	lost   time.Time
 	stats  ReplayStats
 }
 
 // Sent is an invalidation that a node has carried out, or was sent.
 type Sent struct {
-	Name    string    // of the key's data, as given to Add
-	Version uint64    // the largest that was added; 0 if none was known
-	At      time.Time // when the latest was confirmed
+	Name    string // of the key's data
+	Version uint64 // 0 if none is known
+	Run     string // who has confirmed it, see [Replay]
+	// Began is when it was sent, At when the confirmation had been read. Both are times of one clock, that of Position.At.
+	Began, At time.Time
 }
 
 // sent is the entry of one key, in one of the three lists.
@@ -145,41 +148,55 @@ func (r *Replay) find(name string) *sent {
 	return s
 }
 
-// Add records that run has confirmed an invalidation of a key, at the time when the confirmation had been read. An invalidation that was sent and not answered is added too, at the
-// time when it was given up; it may be carried out later than that, so it must also go into the [Outbox], whose success adds it again. A key that is here
-// already stays one entry, with the largest version and what is known of the latest invalidation. When Max is reached the oldest entry is dropped.
-func (r *Replay) Add(name string, version uint64, run string, at time.Time) {
+// Add records an invalidation that was confirmed. One that was sent and not answered is added too, At the time when it was given up; it may be carried out
+// later than that, so it must also go into the [Outbox], whose success adds it again. A key that is here already stays one entry, with the largest
+// version. When Max is reached the oldest entry is dropped.
+func (r *Replay) Add(s Sent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.find(name)
-	if e != nil {
-		e.Version = max(e.Version, version)
-		if at.Before(e.At) {
-			return // late; the entry is about a newer one, which covers this one where it was carried out
-		}
-	} else {
-		e = &sent{Sent: Sent{Name: name, Version: version}}
-		e.place.of = e
-		r.names.Store(name, e)
-		r.depth.Add(1)
-	}
-	wasVoid := e.place.in == &r.void
-	e.At = at
-	e.place.leave()
 	// 1. Primary A confirms the invalidation. Its reply is on the way.
 	// 2. B is promoted and has not heard of it. A reading of B makes the log void; the log is replayed.
 	// 3. The reply of 1 is added. A place in B's stream would prove nothing about it: it must be void.
-	if run == "" || run != r.run {
-		r.void.push(&e.place)
-	} else {
+	current := s.Run != "" && s.Run == r.run && s.Began.After(r.voided)
+	e := r.find(s.Name)
+	if e == nil {
+		e = &sent{Sent: s}
+		e.place.of = e
+		r.names.Store(s.Name, e)
+		r.depth.Add(1)
+	} else if !r.merge(e, s, current) {
+		return
+	}
+	e.place.leave()
+	if current {
 		r.open.push(&e.place)
-		if wasVoid {
-			r.stats.Replayed++
-		}
+	} else {
+		r.void.push(&e.place)
 	}
 	if r.depth.Load() > int64(r.max) {
 		r.dropOldest()
 	}
+}
+
+// merge adds s to the entry of its key. It returns whether the entry has to be put into the list that s belongs to.
+func (r *Replay) merge(e *sent, s Sent, current bool) bool {
+	e.Version = max(e.Version, s.Version)
+	void := e.place.in == &r.void
+	switch {
+	case current && void && !s.Began.After(e.At):
+		// 1. Y is carried out by B. Its reply is on the way.
+		// 2. The row is written again; X is carried out by A, which B knows nothing of, and added: void.
+		// 3. The reply to Y is added. B has carried it out before the write of 2, so that it does not stand for X.
+		return false
+	case current && !void && s.At.Before(e.At):
+		return false // late; the offset that the entry has or gets is at or behind this one's too
+	case current && void:
+		r.stats.Replayed++
+	case s.At.Before(e.At): // void from now on, until something begins that is newer than either
+		return true
+	}
+	e.Run, e.Began, e.At = s.Run, s.Began, s.At
+	return true
 }
 
 // Read takes a reading of the primary into account and returns how many entries are void: if any, Take gives them, and each is to be invalidated
@@ -191,8 +208,9 @@ func (r *Replay) Read(p Position) (void int) {
 	if p.Run == "" || p.At.Before(r.read) {
 		return r.void.len
 	}
-	if p.Run != r.run || p.Offset < r.offset { // a stream that runs backwards is another stream
-		r.voidAll()
+	if p.Run != r.run || p.Offset < r.offset {
+		// A stream that runs backwards is another stream. And a run that comes back, after another, may lack what it had confirmed before.
+		r.voidAll(p.At)
 		clear(r.known)
 	}
 	r.run, r.read, r.offset = p.Run, p.At, p.Offset
@@ -233,19 +251,23 @@ func (r *Replay) lowest(p Position) int64 {
 	return low
 }
 
-// Void makes every entry void: for a node that was out of reach and is back, where what it has been through meanwhile is not known.
-func (r *Replay) Void() {
+// Void makes every entry void at now, and every later one that began before: for a node that was out of reach and is back, where what it has been
+// through meanwhile is not known.
+func (r *Replay) Void(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.voidAll()
+	r.voidAll(now)
 }
 
-func (r *Replay) voidAll() {
+func (r *Replay) voidAll(now time.Time) {
 	for _, l := range []*fifo[*sent]{&r.placed, &r.open} {
 		for k := l.first; k != nil; k = l.first {
 			k.leave()
 			r.void.push(k)
 		}
+	}
+	if now.After(r.voided) {
+		r.voided = now
 	}
 }
 
