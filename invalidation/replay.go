@@ -157,7 +157,7 @@ func (r *Replay) Add(s Sent) {
 	// 1. Primary A confirms the invalidation. Its reply is on the way.
 	// 2. B is promoted and has not heard of it. A reading of B makes the log void; the log is replayed.
 	// 3. The reply of 1 is added. A place in B's stream would prove nothing about it: it must be void.
-	current := s.Run != "" && s.Run == r.run && s.Began.After(r.voided)
+	current := s.Run == r.run && s.Began.After(r.voided)
 	e := r.find(s.Name)
 	if e == nil {
 		e = &sent{Sent: s}
