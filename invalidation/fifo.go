@@ -3,8 +3,8 @@
 
 package invalidation
 
-// fifo is a doubly linked list whose links lie inside the values: moving a value from one list to another, or taking it
-// out of the middle, allocates nothing. It is not safe for concurrent use.
+// fifo is a doubly linked list whose links lie inside the values: moving a value from one list to
+// another, or taking it out of the middle, allocates nothing. It is not safe for concurrent use.
 type fifo[T any] struct {
 	first, last *link[T]
 	len         int

@@ -15,26 +15,33 @@ import (
 
 const defaultLaterMax = 100_000
 
-// ErrLaterFull is returned by [Later.Add] for a key that is not there yet when there is no place left.
+// ErrLaterFull is returned by [Later.Add] for a key that is not there yet when there is no place
+// left.
 var ErrLaterFull = errors.New("invalidation: too many second deletes pending")
 
-// LaterConfig are the settings of a [Later]. The zero value is ready to use; negative values are errors.
+// LaterConfig are the settings of a [Later]. The zero value is ready to use; negative values are
+// errors.
 type LaterConfig struct {
-	// Max is the most keys that may wait for their second delete. 0 means 100,000. Each takes some 250 bytes and its name.
+	// Max is the most keys that may wait for their second delete. 0 means 100,000. Each takes some
+	// 130 bytes and its name.
 	Max int
 }
 
-// Later keeps second deletes until they are due. A second delete repeats an invalidation some time after the first: what a loader had read from a
-// database replica that lagged behind, and stored after the first delete, goes too. The caller adds a key after each invalidation and carries out what
-// Due gives; delays may differ from key to key.
+// Later keeps second deletes until they are due. A second delete repeats an invalidation some time
+// after the first: what a loader had read from a database replica that lagged behind, and stored
+// after the first delete, goes too. The caller adds a key after each invalidation and carries out
+// what Due gives; delays may differ from key to key.
 //
 // # A key that is added again
 //
-// One entry a key, with at most two times: the first due and the last. Add(K) at 0 ms and at 300 ms, both with a delay of 500 ms, give deletes at 500 and at 800 ms.
-// The last is needed because only it comes a whole delay after the last write. The first is needed because a key that is written all the time
-// would otherwise put its second delete off for ever, and what a lagging loader had stored after the one write would have to wait for the delay of
-// another. Times in between fall together with the last. So every added time is followed by a delete, the first of a row exactly then, and the others
-// less than one delay later; and a key costs at most two second deletes in less than a delay, however often it is written.
+// One entry a key, with at most two times: the first due and the last. Add(K) at 0 ms and at 300
+// ms, both with a delay of 500 ms, give deletes at 500 and at 800 ms. The last is needed because
+// only it comes a whole delay after the last write. The first is needed because a key that is
+// written all the time would otherwise put its second delete off for ever, and what a lagging
+// loader had stored after the one write would have to wait for the delay of another. Times in
+// between fall together with the last. So every added time is followed by a delete, the first of a
+// row exactly then, and the others less than one delay later; and a key costs at most two second
+// deletes in less than a delay, however often it is written.
 //
 // All methods are safe for concurrent use. Add and Due cost the logarithm of the number of keys.
 type Later struct {
@@ -67,8 +74,10 @@ func NewLater(config LaterConfig) (*Later, error) {
 	return &Later{max: cmp.Or(config.Max, defaultLaterMax), names: make(map[string]*delayed)}, nil
 }
 
-// Add schedules the second delete of a key. It is to be called after the invalidation, with due a delay later than its end. A new key is
-// refused with ErrLaterFull when Max keys are waiting: then no second delete will come, and the caller must say so or wait; nothing that was accepted is dropped.
+// Add schedules the second delete of a key. It is to be called after the invalidation, with due a
+// delay later than its end. A new key is refused with ErrLaterFull when Max keys are waiting: then
+// no second delete will come, and the caller must say so or wait; nothing that was accepted is
+// dropped.
 func (l *Later) Add(name string, version uint64, due time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,8 +102,8 @@ func (l *Later) Add(name string, version uint64, due time.Time) error {
 	return nil
 }
 
-// Due takes out the second deletes that are due at now, at most most of them, the earliest first; nil when there is none. They are the caller's from
-// here: one that fails goes into the [Outbox].
+// Due takes out the second deletes that are due at now, at most most of them, the earliest first;
+// nil when there is none. They are the caller's from here: one that fails goes into the [Outbox].
 func (l *Later) Due(now time.Time, most int) []Delayed {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +130,8 @@ func (e *delayed) whole() Delayed {
 	return d
 }
 
-// Next returns when the next second delete is due, a time in the past if one is due now; false when none is waiting. Add may bring it forward.
+// Next returns when the next second delete is due, a time in the past if one is due now; false when
+// none is waiting. Add may bring it forward.
 func (l *Later) Next() (at time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,8 +148,9 @@ func (l *Later) Len() int {
 	return len(l.queue)
 }
 
-// Flush takes out everything, due or not, one record a key, sorted by Due and then by name. It is for a Close that cannot wait: what was not yet due is sent early, which
-// protects less, or reported.
+// Flush takes out everything, due or not, one record a key, sorted by Due and then by name. It is
+// for a Close that cannot wait: what was not yet due is sent early, which protects less, or
+// reported.
 func (l *Later) Flush() []Delayed {
 	l.mu.Lock()
 	defer l.mu.Unlock()

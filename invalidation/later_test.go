@@ -41,7 +41,8 @@ func laterText(ds []invalidation.Delayed) string {
 	return strings.Join(out, " ")
 }
 
-// Each case adds keys in order and then asks at some moments; what comes at each is written as moment=deletes.
+// Each case adds keys in order and then asks at some moments; what comes at each is written as
+// moment=deletes.
 func TestLater(t *testing.T) {
 	type add struct {
 		name    string
@@ -101,7 +102,8 @@ func TestLaterNextAndMost(t *testing.T) {
 	}
 }
 
-// RB-25: a full schedule refuses, by name, and drops nothing that it took; Flush gives all that waits, sorted by due.
+// RB-25: a full schedule refuses, by name, and drops nothing that it took; Flush gives all that
+// waits, sorted by due.
 func TestRB25Later(t *testing.T) {
 	l := newLater(t, 500)
 	for i := range 500 {
@@ -227,8 +229,9 @@ func TestLaterTwin(t *testing.T) {
 	}
 }
 
-// What the type's comment promises for one delay, whenever a key is written: the first of a row exactly a delay later, every other less than one delay
-// late, and at most two deletes in less than a delay.
+// What the type's comment promises for one delay, whenever a key is written: the first of a row
+// exactly a delay later, every other less than one delay late, and at most two deletes in less than
+// a delay.
 func TestLaterPromise(t *testing.T) {
 	const delay = 500
 	for seed := range uint64(200) {

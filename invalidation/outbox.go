@@ -16,19 +16,23 @@ const (
 	defaultMinBackoff = 100 * time.Millisecond
 	defaultMaxBackoff = 10 * time.Second
 
-	// probeSize is how many keys are risked on a node that failed last time: enough that one key which always fails
-	// does not look like a dead node, few enough to be nothing for one that is coming up.
+	// probeSize is how many keys are risked on a node that failed last time: enough that one key
+	// which always fails does not look like a dead node, few enough to be nothing for one that is
+	// coming up.
 	probeSize = 16
 )
 
-// ErrOutboxFull is returned by [Outbox.Put] for a key that is not in the outbox when there is no place left.
+// ErrOutboxFull is returned by [Outbox.Put] for a key that is not in the outbox when there is no
+// place left.
 var ErrOutboxFull = errors.New("invalidation: outbox full")
 
-// OutboxConfig are an outbox's settings. The zero value is ready to use; negative values are errors.
+// OutboxConfig are an outbox's settings. The zero value is ready to use; negative values are
+// errors.
 type OutboxConfig struct {
-	// Max is the most keys that are kept. 0 means 10,000. Each takes some 500 bytes and twice its name.
+	// Max is the most keys that are kept. 0 means 10,000. Each takes some 300 bytes and its name.
 	Max int
-	// MinBackoff is the pause after a node's first failure. 0 means 100 ms. It doubles with every failure in a row.
+	// MinBackoff is the pause after a node's first failure. 0 means 100 ms. It doubles with every
+	// failure in a row.
 	MinBackoff time.Duration
 	// MaxBackoff ends the doubling. 0 means 10 s; it must not be below MinBackoff.
 	MaxBackoff time.Duration
@@ -59,10 +63,12 @@ func (c OutboxConfig) validate() error {
 	return nil
 }
 
-// Outbox keeps the invalidations that did not get through, one entry a key, until an attempt that began after the last of them
-// succeeds. Until then the process must not trust any copy of the key: [Outbox.Has] is to be asked before a read, and again before a fill.
+// Outbox keeps the invalidations that did not get through, one entry a key, until an attempt that
+// began after the last of them succeeds. Until then the process must not trust any copy of the key:
+// [Outbox.Has] is to be asked before a read, and again before a fill.
 //
-// It keeps books and does nothing by itself. The caller puts failures in, asks for what is due, sends it and reports every outcome:
+// It keeps books and does nothing by itself. The caller puts failures in, asks for what is due,
+// sends it and reports every outcome:
 //
 //	for batch := o.Due(now, 64); len(batch) > 0; batch = o.Due(now, 64) {
 //		// send; then o.Done(p) or o.Failed(p, now, rand.Float64()) for every p of the batch
@@ -70,18 +76,23 @@ func (c OutboxConfig) validate() error {
 //
 // # Which node is asked, and how often
 //
-// Nodes fail, not keys. So it is the node that has a back-off, and the keys queue behind it, first come first served. A batch is of one node,
-// and a node has one batch out at a time. After a failure the next batch waits for the back-off and is a probe of at most 16 keys: ten thousand
-// keys of a dead node cost one small pipeline a pause. A batch without a failure ends the back-off, and the rest of the node goes at once, in
-// batches of the caller's size. In a batch with both, the node is up and some keys are not: the back-off begins anew, and those keys go to the end.
+// Nodes fail, not keys. So it is the node that has a back-off, and the keys queue behind it, first
+// come first served. A batch is of one node, and a node has one batch out at a time. After a
+// failure the next batch waits for the back-off and is a probe of at most 16 keys: ten thousand
+// keys of a dead node cost one small pipeline a pause. A batch without a failure ends the back-off,
+// and the rest of the node goes at once, in batches of the caller's size. In a batch with both, the
+// node is up and some keys are not: the back-off begins anew, and those keys go to the end.
 //
 // # What an attempt must do
 //
-// An attempt repeats the whole walk over the shelves that can hold the key, in their order, under the map of the moment. [Pending.Node] says on whom it
-// waits, not where the walk begins: of two failures of one key only the last node is known, and the walk that met it may have passed the
-// other node before the other write. If the walk gets past Node and fails at a second one, Put the key with the second node, then call Done.
+// An attempt repeats the whole walk over the shelves that can hold the key, in their order, under
+// the map of the moment. [Pending.Node] says on whom it waits, not where the walk begins: of two
+// failures of one key only the last node is known, and the walk that met it may have passed the
+// other node before the other write. If the walk gets past Node and fails at a second one, Put the
+// key with the second node, then call Done.
 //
-// All methods are safe for concurrent use. Has takes no lock; the others take one, for a time that does not grow with the number of keys, Drain excepted.
+// All methods are safe for concurrent use. Has takes no lock; the others take one, for a time that
+// does not grow with the number of keys, Drain excepted.
 type Outbox struct {
 	config OutboxConfig
 
@@ -134,8 +145,8 @@ func NewOutbox(config OutboxConfig) (*Outbox, error) {
 	return &Outbox{config: config, nodes: make(map[int]*outboxNode)}, nil
 }
 
-// Has says whether an invalidation of the key is pending. It costs one atomic load when nothing is pending, a lock-free look-up else. A Put that
-// has returned is seen.
+// Has says whether an invalidation of the key is pending. It costs one atomic load when nothing is
+// pending, a lock-free look-up else. A Put that has returned is seen.
 func (o *Outbox) Has(name string) bool {
 	return o.depth.Load() != 0 && o.find(name) != nil
 }
@@ -146,9 +157,10 @@ func (o *Outbox) find(name string) *undone {
 	return u
 }
 
-// Put records at now that an invalidation of a key has failed at a node. A key that is here already stays one entry: with the larger version, the
-// first time, and the last node. A new one is refused with ErrOutboxFull when Max keys are here: then nobody remembers the invalidation, Has
-// does not know the key, and the caller must say so to whoever asked for it.
+// Put records at now that an invalidation of a key has failed at a node. A key that is here already
+// stays one entry: with the larger version, the first time, and the last node. A new one is refused
+// with ErrOutboxFull when Max keys are here: then nobody remembers the invalidation, Has does not
+// know the key, and the caller must say so to whoever asked for it.
 func (o *Outbox) Put(name string, node int, version uint64, now time.Time) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -156,11 +168,13 @@ func (o *Outbox) Put(name string, node int, version uint64, now time.Time) error
 	if e == nil {
 		return o.add(Pending{Name: name, Node: node, Version: version, Since: now})
 	}
-	// 1. An attempt for K is under way; its delete has been carried out, its reply has not come back.
+	// 1. An attempt for K is under way; its delete has been carried out, its reply has not come
+	//    back.
 	// 2. A reader of another process loads the row and fills K.
 	// 3. A writer changes the row; its invalidation fails and is put here.
 	// 4. The attempt's reply comes: Done. The copy of 2 is older than the row of 3.
-	// So that Done must leave the entry, for an attempt that begins after 3. Equal versions prove nothing: they may both be 0.
+	// So that Done must leave the entry, for an attempt that begins after 3. Equal versions prove
+	// nothing: they may both be 0.
 	e.again = e.attempt != 0
 	e.Version = max(e.Version, version)
 	e.put = now
@@ -197,8 +211,9 @@ func (o *Outbox) remove(e *undone) {
 	o.depth.Add(-1)
 }
 
-// Drain empties the outbox and returns what was in it, the oldest first, also those whose attempt is under way: what a Close that gives up has to report.
-// Outcomes that are reported afterwards change nothing.
+// Drain empties the outbox and returns what was in it, the oldest first, also those whose attempt
+// is under way: what a Close that gives up has to report. Outcomes that are reported afterwards
+// change nothing.
 func (o *Outbox) Drain() []Pending {
 	o.mu.Lock()
 	defer o.mu.Unlock()

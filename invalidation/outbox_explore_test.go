@@ -9,7 +9,8 @@ import (
 	"github.com/go-shelf/shelf/invalidation"
 )
 
-// outboxWorld is a database row, its copy on a node with a lease, and the outbox of the process that writes.
+// outboxWorld is a database row, its copy on a node with a lease, and the outbox of the process
+// that writes.
 type outboxWorld struct {
 	o       *invalidation.Outbox
 	db      int
@@ -23,7 +24,8 @@ type outboxWorld struct {
 
 func (w *outboxWorld) void() { w.copy, w.leased = 0, false }
 
-// The steps of those who take part, each in its order. The first write has failed to reach the node already.
+// The steps of those who take part, each in its order. The first write has failed to reach the node
+// already.
 func outboxPrograms() [][]func(*testing.T, *outboxWorld) {
 	type step = func(*testing.T, *outboxWorld)
 	return [][]step{
@@ -60,8 +62,8 @@ func outboxPrograms() [][]func(*testing.T, *outboxWorld) {
 	}
 }
 
-// Every order of the steps ends without an old copy once the outbox is empty; and while there is an old copy after its invalidation
-// has failed, the writer's process knows not to read it.
+// Every order of the steps ends without an old copy once the outbox is empty; and while there is an
+// old copy after its invalidation has failed, the writer's process knows not to read it.
 func TestOutboxEveryOrder(t *testing.T) {
 	orders := 0
 	var walk func(order []int, left [3]int)

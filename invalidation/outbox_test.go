@@ -201,7 +201,8 @@ func TestOutboxNodesAreApart(t *testing.T) {
 	wantDue(t, o, at(300), 0)
 }
 
-// A batch with both outcomes: the node is up, one key is not. The back-off begins anew, in whatever order the outcomes come, and the key goes to the end.
+// A batch with both outcomes: the node is up, one key is not. The back-off begins anew, in whatever
+// order the outcomes come, and the key goes to the end.
 func TestOutboxMixedBatch(t *testing.T) {
 	for _, failFirst := range []bool{true, false} {
 		o := newOutbox(t, invalidation.OutboxConfig{})
@@ -243,7 +244,8 @@ func TestOutboxPauseFromLastFailure(t *testing.T) {
 	}
 }
 
-// Wake makes a probe due at once; also when a batch is out that may have been sent before the node was back.
+// Wake makes a probe due at once; also when a batch is out that may have been sent before the node
+// was back.
 func TestOutboxWake(t *testing.T) {
 	o := newOutbox(t, invalidation.OutboxConfig{})
 	for i := range 40 {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// outboxTwin is the outbox without regard to cost: the entries in one slice, searched every time. Its order within a node is
-// that of the last time that an entry was queued.
+// outboxTwin is the outbox without regard to cost: the entries in one slice, searched every time.
+// Its order within a node is that of the last time that an entry was queued.
 type outboxTwin struct {
 	config  OutboxConfig
 	entries []*twinEntry // by first Put
@@ -302,7 +302,8 @@ func (p *outboxPair) compare() {
 	p.o.check(p.t)
 }
 
-// check looks for what must hold between two calls: every entry is in the order, in the names, and in its node's queue or under way, and nothing else is.
+// check looks for what must hold between two calls: every entry is in the order, in the names, and
+// in its node's queue or under way, and nothing else is.
 func (o *Outbox) check(t *testing.T) {
 	t.Helper()
 	o.mu.Lock()

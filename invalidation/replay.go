@@ -6,7 +6,6 @@ package invalidation
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,14 +16,17 @@ const (
 	defaultMinAge    = 10 * time.Second
 )
 
-// ReplayConfig are the settings of a [Replay]. The zero value is ready to use; negative values are errors.
+// ReplayConfig are the settings of a [Replay]. The zero value is ready to use; negative values are
+// errors.
 type ReplayConfig struct {
-	// Max is the most keys that are kept. 0 means 100,000. Each takes some 350 bytes and its name. What is invalidated within MinAge and the time
-	// between two readings should fit.
+	// Max is the most keys that are kept. 0 means 100,000. Each takes some 260 bytes and its name.
+	// What is invalidated within MinAge and the time between two readings should fit.
 	Max int
-	// MinAge is how long an invalidation is kept at least, and how long a replica that is not listed any more is waited for. 0 means 10 s. A reading
-	// lists only the replicas that are connected at that moment; one that is not may be promoted all the same. Redis Sentinel does not promote a replica that
-	// was cut off for more than ten times down-after-milliseconds, so that MinAge should not be less than that; 10 s fits a second.
+	// MinAge is how long an invalidation is kept at least, and how long a replica that is not
+	// listed any more is waited for. 0 means 10 s. A reading lists only the replicas that are
+	// connected at that moment; one that is not may be promoted all the same. Redis Sentinel does
+	// not promote a replica that was cut off for more than ten times down-after-milliseconds, so
+	// that MinAge should not be less than that; 10 s fits a second.
 	MinAge time.Duration
 }
 
@@ -38,33 +40,46 @@ func (c ReplayConfig) validate() error {
 	return nil
 }
 
-// Replay is the log of the invalidations that one node has carried out and may yet forget: replication is asynchronous, and a
-// replica that is promoted brings back what it had not heard was deleted. There is one log a node. When the primary changes, what is in it is to be repeated; and
-// until then its keys are to be read from primaries only ([Replay.Has]), since a replica may have the old value.
+// Replay is the log of the invalidations that one node has carried out and may yet forget:
+// replication is asynchronous, and a replica that is promoted brings back what it had not heard was
+// deleted. There is one log a node. When the primary changes, what is in it is to be repeated; and
+// until then its keys are to be read from primaries only ([Replay.Has]), since a replica may have
+// the old value.
 //
 // # When an entry leaves
 //
-// The primary's answer to ROLE says how far its replication stream has come and how much of it each replica has. An invalidation's own place in the stream is not
-// known. But a ROLE that is sent after the invalidation was confirmed answers with a place at or behind it. The first such reading gives that place to
-// every entry that was waiting for one. An entry leaves at a later reading that shows every listed replica at its place or past it, and is sent
-// MinAge after the confirmation or later. A replica that was listed and is no more counts for MinAge yet, with what it had last: one that hung, was
-// dropped from the list a moment ago and is promoted now would bring back what it never received. Where no replica was ever listed there is
-// nobody to wait for but MinAge. Readings alone empty the log, so it does not stay full on a node that is no longer written to.
+// The primary's answer to ROLE says how far its replication stream has come and how much of it each
+// replica has. An invalidation's own place in the stream is not known. But a ROLE that is sent
+// after the invalidation was confirmed answers with a place at or behind it. The first such reading
+// gives that place to every entry that was waiting for one. An entry leaves at a later reading that
+// shows every listed replica at its place or past it, and is sent MinAge after the confirmation or
+// later. A replica that was listed and is no more counts for MinAge yet, with what it had last: one
+// that hung, was dropped from the list a moment ago and is promoted now would bring back what it
+// never received. Where no replica was ever listed there is nobody to wait for but MinAge. Readings
+// alone empty the log, so it does not stay full on a node that is no longer written to.
+//
+// What readings do not show the log cannot know: a replica that was away for longer than MinAge, or
+// was listed at none of the moments of the readings, and is promoted before it has received what it
+// missed.
 //
 // # When entries must be repeated
 //
-// Places in the streams of two primaries cannot be compared, and what the one had may be missing in the other. So a reading of another run makes every entry void. A
-// void entry stays until an invalidation that began after it is confirmed by the new run and added, however long that takes.
-// [Replay.Read] says how many there are, [Replay.Take] which. An entry is void from the start if it was confirmed by a run that is not the one of the
-// last reading: the reply of a primary that is gone may be late.
+// Places in the streams of two primaries cannot be compared, and what the one had may be missing in
+// the other. So a reading of another run makes every entry void. A void entry stays until an
+// invalidation that began after it is confirmed by the new run and added, however long that takes.
+// [Replay.Read] says how many there are, [Replay.Take] which. An entry is void from the start if it
+// was confirmed by a run that is not the one of the last reading: the reply of a primary that is
+// gone may be late.
 //
 // # What a run is
 //
-// A string that changes whenever the stream may have lost something: the server's run id, which ends with its process. It does not change when a primary is
-// demoted and promoted again between two readings; join master_replid of INFO replication to it to see that as well. Add and Read must be given the same string for the same primary.
+// A string that changes whenever the stream may have lost something: the server's run id, which
+// ends with its process. It does not change when a primary is demoted and promoted again between
+// two readings; join master_replid of INFO replication to it to see that as well. Add and Read must
+// be given the same string for the same primary.
 //
-// All methods are safe for concurrent use. Has takes no lock. Add costs the same whatever is kept, Read too but for the entries that it moves; another run and Take cost the
-// number of entries.
+// All methods are safe for concurrent use. Has takes no lock. Add costs the same whatever is kept,
+// Read too but for the entries that it moves; another run and Take cost the number of entries.
 type Replay struct {
 	max    int
 	minAge time.Duration
@@ -90,7 +105,8 @@ type Sent struct {
 	Name    string // of the key's data
 	Version uint64 // 0 if none is known
 	Run     string // who has confirmed it, see [Replay]
-	// Began is when it was sent, At when the confirmation had been read. Both are times of one clock, that of Position.At.
+	// Began is when it was sent, At when the confirmation had been read. Both are times of one
+	// clock, that of Position.At.
 	Began, At time.Time
 }
 
@@ -99,21 +115,6 @@ type sent struct {
 	Sent
 	place  link[*sent]
 	offset int64 // if placed: at or behind the invalidation's
-}
-
-// Position is one reading of a primary: its answer to ROLE.
-type Position struct {
-	At       time.Time        // when ROLE was sent; not when it was answered
-	Run      string           // who answered, see [Replay]; a reading with "" is ignored
-	Offset   int64            // the primary's replication offset
-	Replicas map[string]int64 // the offset of each replica that it lists, by address
-}
-
-// replica is what the readings of a run have said of one replica.
-type replica struct {
-	offset int64
-	missed bool      // the last reading did not list it
-	gone   time.Time // if set: it was cut off before
 }
 
 // ReplayStats is a snapshot of a [Replay].
@@ -136,8 +137,9 @@ func NewReplay(config ReplayConfig) (*Replay, error) {
 	}, nil
 }
 
-// Has says whether the log has the key. It costs one atomic load when the log is empty, a lock-free look-up else. A key that was dropped for
-// want of room is not known any more: who reads from replicas should also look at Lost.
+// Has says whether the log has the key. It costs one atomic load when the log is empty, a lock-free
+// look-up else. A key that was dropped for want of room is not known any more: who reads from
+// replicas should also look at Lost.
 func (r *Replay) Has(name string) bool {
 	return r.depth.Load() != 0 && r.find(name) != nil
 }
@@ -148,15 +150,18 @@ func (r *Replay) find(name string) *sent {
 	return s
 }
 
-// Add records an invalidation that was confirmed. One that was sent and not answered is added too, At the time when it was given up; it may be carried out
-// later than that, so it must also go into the [Outbox], whose success adds it again. A key that is here already stays one entry, with the largest
-// version. When Max is reached the oldest entry is dropped.
+// Add records an invalidation that was confirmed. One that was sent and not answered is added too,
+// At the time when it was given up; it may be carried out later than that, so it must also go into
+// the [Outbox], whose success adds it again. A key that is here already stays one entry, with the
+// largest version. When Max is reached the oldest entry is dropped.
 func (r *Replay) Add(s Sent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// 1. Primary A confirms the invalidation. Its reply is on the way.
-	// 2. B is promoted and has not heard of it. A reading of B makes the log void; the log is replayed.
-	// 3. The reply of 1 is added. A place in B's stream would prove nothing about it: it must be void.
+	// 2. B is promoted and has not heard of it. A reading of B makes the log void; the log is
+	//    replayed.
+	// 3. The reply of 1 is added. A place in B's stream would prove nothing about it: it must be
+	//    void.
 	current := s.Run == r.run && s.Began.After(r.voided)
 	e := r.find(s.Name)
 	if e == nil {
@@ -178,15 +183,18 @@ func (r *Replay) Add(s Sent) {
 	}
 }
 
-// merge adds s to the entry of its key. It returns whether the entry has to be put into the list that s belongs to.
+// merge adds s to the entry of its key. It returns whether the entry has to be put into the list
+// that s belongs to.
 func (r *Replay) merge(e *sent, s Sent, current bool) bool {
 	e.Version = max(e.Version, s.Version)
 	void := e.place.in == &r.void
 	switch {
 	case current && void && !s.Began.After(e.At):
 		// 1. Y is carried out by B. Its reply is on the way.
-		// 2. The row is written again; X is carried out by A, which B knows nothing of, and added: void.
-		// 3. The reply to Y is added. B has carried it out before the write of 2, so that it does not stand for X.
+		// 2. The row is written again; X is carried out by A, which B knows nothing of, and added:
+		//    void.
+		// 3. The reply to Y is added. B has carried it out before the write of 2, so that it does
+		//    not stand for X.
 		return false
 	case current && !void && s.At.Before(e.At):
 		return false // late; the offset that the entry has or gets is at or behind this one's too
@@ -199,60 +207,8 @@ func (r *Replay) merge(e *sent, s Sent, current bool) bool {
 	return true
 }
 
-// Read takes a reading of the primary into account and returns how many entries are void: if any, Take gives them, and each is to be invalidated
-// again and added when that is confirmed. It is to be called on every connect, before the first Add, and then every second or so, one reading after the other: ROLE is
-// sent when the one before has been answered. Readings that were sent before the newest one are ignored.
-func (r *Replay) Read(p Position) (void int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p.Run == "" || p.At.Before(r.read) {
-		return r.void.len
-	}
-	if p.Run != r.run || p.Offset < r.offset {
-		// A stream that runs backwards is another stream. And a run that comes back, after another, may lack what it had confirmed before.
-		r.voidAll(p.At)
-		clear(r.known)
-	}
-	r.run, r.read, r.offset = p.Run, p.At, p.Offset
-	low := r.lowest(p)
-	for k := r.placed.first; k != nil && k.of.offset <= low && p.At.Sub(k.of.At) >= r.minAge; k = r.placed.first {
-		r.remove(k.of)
-		r.stats.Left++
-	}
-	// Strictly before: of a ROLE that was sent at the moment of the confirmation nobody knows which the server saw first.
-	for k := r.open.first; k != nil && k.of.At.Before(p.At); k = r.open.first {
-		k.of.offset = p.Offset
-		k.leave()
-		r.placed.push(k)
-	}
-	return r.void.len
-}
-
-// lowest is how much of the stream every replica has that may be promoted. Without any, that is all of it.
-func (r *Replay) lowest(p Position) int64 {
-	for name, offset := range p.Replicas {
-		r.known[name] = &replica{offset: offset}
-	}
-	low := int64(math.MaxInt64)
-	for name, k := range r.known {
-		if _, listed := p.Replicas[name]; !listed {
-			// It may have been cut off between the sending of the first ROLE that misses it and the answer. The second was sent after that.
-			if k.missed && k.gone.IsZero() {
-				k.gone = p.At
-			}
-			k.missed = true
-			if !k.gone.IsZero() && p.At.Sub(k.gone) >= r.minAge {
-				delete(r.known, name)
-				continue
-			}
-		}
-		low = min(low, k.offset)
-	}
-	return low
-}
-
-// Void makes every entry void at now, and every later one that began before: for a node that was out of reach and is back, where what it has been
-// through meanwhile is not known.
+// Void makes every entry void at now, and every later one that began before: for a node that was
+// out of reach and is back, where what it has been through meanwhile is not known.
 func (r *Replay) Void(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -271,7 +227,8 @@ func (r *Replay) voidAll(now time.Time) {
 	}
 }
 
-// Take returns the void entries, those first that became void first. They stay in the log, and void, until they are added again: a replay that fails half-way loses nothing.
+// Take returns the void entries, those first that became void first. They stay in the log, and
+// void, until they are added again: a replay that fails half-way loses nothing.
 func (r *Replay) Take() []Sent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,15 +239,18 @@ func (r *Replay) Take() []Sent {
 	return all
 }
 
-// Lost returns the time of the newest invalidation that was dropped for want of room, the zero time if none was since the last Covered. When the log has to be replayed, that one cannot
-// be: the caller must trust no entry of the node that was created before that moment. In the time between, an old Lost costs nothing.
+// Lost returns the time of the newest invalidation that was dropped for want of room, the zero time
+// if none was since the last Covered. When the log has to be replayed, that one cannot be: the
+// caller must trust no entry of the node that was created before that moment. In the time between,
+// an old Lost costs nothing.
 func (r *Replay) Lost() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lost
 }
 
-// Covered says that the caller has stopped to trust the node's entries from before t, a time that Lost had given. What was dropped since stays lost.
+// Covered says that the caller has stopped to trust the node's entries from before t, a time that
+// Lost had given. What was dropped since stays lost.
 func (r *Replay) Covered(t time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -57,7 +57,8 @@ func TestReplayConfig(t *testing.T) {
 	}
 }
 
-// When one invalidation that run R confirmed at 1,000 ms leaves. Each case gives readings; the entry must be gone after the last, and not before.
+// When one invalidation that run R confirmed at 1,000 ms leaves. Each case gives readings; the
+// entry must be gone after the last, and not before.
 func TestReplayLeaves(t *testing.T) {
 	type ps = []invalidation.Position
 	for _, c := range []struct {
@@ -97,7 +98,8 @@ func TestReplayLeaves(t *testing.T) {
 	}
 }
 
-// One entry a key: the largest version, the latest time; and a late report of an older one takes nothing back.
+// One entry a key: the largest version, the latest time; and a late report of an older one takes
+// nothing back.
 func TestReplayMerges(t *testing.T) {
 	r := newReplay(t, invalidation.ReplayConfig{})
 	r.Read(readAt(0, "R", 1))
@@ -127,7 +129,8 @@ func TestReplayMerges(t *testing.T) {
 	}
 }
 
-// Another run makes everything void, and it stays until it is confirmed by that run, by something that began later.
+// Another run makes everything void, and it stays until it is confirmed by that run, by something
+// that began later.
 func TestReplayRunChanges(t *testing.T) {
 	r := newReplay(t, invalidation.ReplayConfig{})
 	r.Read(readAt(0, "A", 1000))
@@ -203,7 +206,8 @@ func TestReplayForgetsReplicas(t *testing.T) {
 	}
 }
 
-// A full log drops its oldest entry, wherever that is, and says up to when it cannot vouch for the node.
+// A full log drops its oldest entry, wherever that is, and says up to when it cannot vouch for the
+// node.
 func TestReplayOverflow(t *testing.T) {
 	r := newReplay(t, invalidation.ReplayConfig{Max: 3})
 	if !r.Lost().IsZero() {

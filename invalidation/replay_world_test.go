@@ -19,7 +19,8 @@ const (
 	worldMinAge = 10_000 // ms
 )
 
-// server is a primary or a replica: a stream of invalidations, and for each key the newest that it has carried out.
+// server is a primary or a replica: a stream of invalidations, and for each key the newest that it
+// has carried out.
 type server struct {
 	name   string
 	run    string
@@ -134,7 +135,8 @@ func (w *replayWorld) invalidate(key int, to *server) {
 	w.calls = append(w.calls, &call{key: key, id: w.written[key], to: to, run: to.run, began: at(w.now)})
 }
 
-// hear takes one call a step further. What a server carries out stands for every write before that moment.
+// hear takes one call a step further. What a server carries out stands for every write before that
+// moment.
 func (w *replayWorld) hear() {
 	if len(w.calls) == 0 {
 		return
@@ -157,7 +159,8 @@ func (w *replayWorld) hear() {
 	}
 }
 
-// read takes the reading a step further: sent, answered by the primary of that moment, and taken into account.
+// read takes the reading a step further: sent, answered by the primary of that moment, and taken
+// into account.
 func (w *replayWorld) read() {
 	switch {
 	case w.reading == nil:
@@ -177,7 +180,8 @@ func (w *replayWorld) read() {
 	}
 }
 
-// take looks at what is void, which after a reading of the present primary must be all that it lacks, and replays it now or after a later reading.
+// take looks at what is void, which after a reading of the present primary must be all that it
+// lacks, and replays it now or after a later reading.
 func (w *replayWorld) take(void int, current bool) {
 	taken := map[int]bool{}
 	for _, s := range w.log.Take() {
@@ -213,7 +217,8 @@ func (w *replayWorld) replicate(r *server) {
 	}
 }
 
-// cut ends a replica's connection. One that no reading has seen does not count: it is beyond what the log can know.
+// cut ends a replica's connection. One that no reading has seen does not count: it is beyond what
+// the log can know.
 func (w *replayWorld) cut(r *server) {
 	r.cutOff = w.now
 	if !r.listed {
@@ -221,8 +226,9 @@ func (w *replayWorld) cut(r *server) {
 	}
 }
 
-// connect brings a replica back: it goes on where it was, or copies everything if it had followed another stream or was away for long. (A replica that
-// comes back after MinAge and is promoted before it has received what it missed is beyond what the log can know.)
+// connect brings a replica back: it goes on where it was, or copies everything if it had followed
+// another stream or was away for long. (A replica that comes back after MinAge and is promoted
+// before it has received what it missed is beyond what the log can know.)
 func (w *replayWorld) connect(r *server) {
 	if r.cutOff < 0 {
 		return
@@ -266,7 +272,8 @@ func (w *replayWorld) failover(r *server) {
 	}
 }
 
-// check is the promise: an invalidation that was added and that the primary, or a replica that may be promoted, does not have, is in the log.
+// check is the promise: an invalidation that was added and that the primary, or a replica that may
+// be promoted, does not have, is in the log.
 func (w *replayWorld) check() {
 	for key, id := range w.added {
 		if w.log.Has(fmt.Sprint(key)) {
@@ -283,9 +290,10 @@ func (w *replayWorld) check() {
 	}
 }
 
-// RB-37: a position that is acknowledged too early loses an invalidation for good, too late keeps everything for ever. Failovers that lose what replicas
-// had not heard, replicas that hang, are cut off and promoted all the same, replies and readings that are late: nothing leaves the
-// log too early; and when all is quiet, it empties by readings alone.
+// RB-37: a position that is acknowledged too early loses an invalidation for good, too late keeps
+// everything for ever. Failovers that lose what replicas had not heard, replicas that hang, are cut
+// off and promoted all the same, replies and readings that are late: nothing leaves the log too
+// early; and when all is quiet, it empties by readings alone.
 func TestRB37ReplayWorld(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(100) {
@@ -307,7 +315,8 @@ func TestRB37ReplayWorld(t *testing.T) {
 	}
 }
 
-// quiet ends all that is under way, lets the replicas catch up, and reads until the log should be empty.
+// quiet ends all that is under way, lets the replicas catch up, and reads until the log should be
+// empty.
 func (w *replayWorld) quiet() {
 	w.former = nil
 	for range 100 {

@@ -5,13 +5,17 @@ package invalidation
 
 import "time"
 
-// outboxNode is what the outbox knows of a node while it holds keys for it. A node without keys is forgotten.
+// outboxNode is what the outbox knows of a node while it holds keys for it. A node without keys is
+// forgotten.
 type outboxNode struct {
-	queue    fifo[*undone] // no attempt under way
-	failures int           // failed batches since the last batch that was good; the failed Put that brought the node here is the first
-	next     time.Time     // no batch before this
-	turn     uint64        // the last batch was the outbox's turn-th; the node that waits longest is served first
-	batch    outboxBatch
+	queue fifo[*undone] // no attempt under way
+	next  time.Time     // no batch before this
+	turn  uint64        // the number of its last batch; who waits longest is served first
+	batch outboxBatch
+
+	// failures are the failed batches since the last that was good. The failed Put that brought
+	// the node here is the first.
+	failures int
 }
 
 // outboxBatch is a node's batch that is out, or the last one, and what has become of it so far.
@@ -28,7 +32,8 @@ type outboxBatch struct {
 func (o *Outbox) enqueue(e *undone) {
 	n := o.nodes[e.Node]
 	if n == nil {
-		// No jitter here: that many processes notice a dead node at their own moments is jitter enough.
+		// No jitter here: that many processes notice a dead node at their own moments is jitter
+		// enough.
 		n = &outboxNode{failures: 1, next: e.put.Add(o.config.MinBackoff)}
 		o.nodes[e.Node] = n
 	}
@@ -42,8 +47,10 @@ func (o *Outbox) forget(id int) {
 	}
 }
 
-// Due returns the next batch that is due at now, at most most keys of one node, and notes that their attempts have begun; nil when nothing is due or most is not
-// positive. Nodes that are due take turns. Every key that was given out must come back through Done or Failed: until then its node gets no other batch.
+// Due returns the next batch that is due at now, at most most keys of one node, and notes that
+// their attempts have begun; nil when nothing is due or most is not positive. Nodes that are due
+// take turns. Every key that was given out must come back through Done or Failed: until then its
+// node gets no other batch.
 func (o *Outbox) Due(now time.Time, most int) []Pending {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,7 +75,8 @@ func (o *Outbox) Due(now time.Time, most int) []Pending {
 	return batch
 }
 
-// dueNode is the node that may get a batch at now and has waited longest for one; by number where none has had one yet.
+// dueNode is the node that may get a batch at now and has waited longest for one; by number where
+// none has had one yet.
 func (o *Outbox) dueNode(now time.Time) *outboxNode {
 	var first *outboxNode
 	firstID := 0
@@ -83,8 +91,9 @@ func (o *Outbox) dueNode(now time.Time) *outboxNode {
 	return first
 }
 
-// Next returns when the next batch is due, a time in the past if one is due now; false when there is none to wait for, since nothing is pending or
-// all that is pending waits for outcomes. Put, Done, Failed and Wake may bring it forward.
+// Next returns when the next batch is due, a time in the past if one is due now; false when there
+// is none to wait for, since nothing is pending or all that is pending waits for outcomes. Put,
+// Done, Failed and Wake may bring it forward.
 func (o *Outbox) Next() (at time.Time, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,8 +105,9 @@ func (o *Outbox) Next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// Done reports that the attempt at p has confirmed every shelf. The key leaves the outbox, unless it was put again since the attempt began.
-// A report about an attempt that is not under way (any more) does nothing.
+// Done reports that the attempt at p has confirmed every shelf. The key leaves the outbox, unless
+// it was put again since the attempt began. A report about an attempt that is not under way (any
+// more) does nothing.
 func (o *Outbox) Done(p Pending) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,8 +126,9 @@ func (o *Outbox) Done(p Pending) {
 	o.settle(p.Node)
 }
 
-// Failed reports at now that the attempt at p has failed at p's node. draw is a random number in [0, 1), the jitter of the node's next pause.
-// A report about an attempt that is not under way (any more) does nothing.
+// Failed reports at now that the attempt at p has failed at p's node. draw is a random number in
+// [0, 1), the jitter of the node's next pause. A report about an attempt that is not under way (any
+// more) does nothing.
 func (o *Outbox) Failed(p Pending, now time.Time, draw float64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -167,8 +178,9 @@ func (o *Outbox) settle(id int) {
 	o.forget(id)
 }
 
-// Wake says at now that a node is back: its next batch is due at once, or as soon as the batch that is out has come back, whatever becomes of that
-// one: it may have been sent before the node was back. The batch is still a probe and the back-off goes on where it was if it fails, since a node
+// Wake says at now that a node is back: its next batch is due at once, or as soon as the batch that
+// is out has come back, whatever becomes of that one: it may have been sent before the node was
+// back. The batch is still a probe and the back-off goes on where it was if it fails, since a node
 // that answers may yet refuse writes. A node without pending keys is ignored.
 func (o *Outbox) Wake(node int, now time.Time) {
 	o.mu.Lock()
@@ -183,8 +195,9 @@ func (o *Outbox) Wake(node int, now time.Time) {
 	}
 }
 
-// pause is the back-off after so many failures in a row: MinBackoff doubled with each after the first, at most MaxBackoff, and of that a random share from one half to the
-// whole, so that processes which saw a node fail together do not return together.
+// pause is the back-off after so many failures in a row: MinBackoff doubled with each after the
+// first, at most MaxBackoff, and of that a random share from one half to the whole, so that
+// processes which saw a node fail together do not return together.
 func pause(c OutboxConfig, failures int, draw float64) time.Duration {
 	d := c.MinBackoff
 	for i := 1; i < failures && d < c.MaxBackoff; i++ {
