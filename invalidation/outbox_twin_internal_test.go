@@ -45,6 +45,13 @@ type twinBatch struct {
 	woken     bool
 }
 
+var twinNames = func() (names [50]string) {
+	for i := range names {
+		names[i] = fmt.Sprint("k", i)
+	}
+	return names
+}()
+
 func (w *outboxTwin) find(name string) *twinEntry {
 	i := slices.IndexFunc(w.entries, func(e *twinEntry) bool { return e.p.Name == name })
 	if i < 0 {
@@ -209,7 +216,7 @@ type outboxPair struct {
 }
 
 func (p *outboxPair) step() {
-	name, node := fmt.Sprint("k", p.rng.IntN(50)), p.rng.IntN(4)
+	name, node := twinNames[p.rng.IntN(len(twinNames))], p.rng.IntN(4)
 	p.now = p.now.Add(time.Duration(p.rng.IntN(40)) * time.Millisecond)
 	switch op := p.rng.IntN(100); {
 	case op < 40:
@@ -281,8 +288,7 @@ func (p *outboxPair) drain() {
 
 // compare looks at everything that can be seen from outside.
 func (p *outboxPair) compare() {
-	for i := range 50 {
-		name := fmt.Sprint("k", i)
+	for _, name := range twinNames {
 		if got, want := p.o.Has(name), p.w.find(name) != nil; got != want {
 			p.t.Fatalf("Has(%s) is %v, the twin says %v", name, got, want)
 		}
@@ -342,7 +348,7 @@ func TestOutboxTwin(t *testing.T) {
 		}
 		p := &outboxPair{t: t, rng: rand.New(rand.NewPCG(seed, 1)), o: o, w: &outboxTwin{config: config, nodes: map[int]*twinNode{}},
 			now: time.Unix(1000, 0), seen: map[string]int{}}
-		for range 3000 {
+		for range 2000 {
 			p.step()
 			p.compare()
 		}

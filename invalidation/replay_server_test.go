@@ -5,6 +5,7 @@ package invalidation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -100,7 +101,7 @@ func TestReplayServers(t *testing.T) {
 		r.Read(readServer(t, primary))
 		return r.Stats().Depth == 0
 	})
-	if v, err := replica.Client().Get(t.Context(), "k").Result(); err != redis.Nil {
+	if v, err := replica.Client().Get(t.Context(), "k").Result(); !errors.Is(err, redis.Nil) {
 		t.Fatalf("k has left the log, the replica has %q, %v", v, err)
 	}
 
