@@ -44,10 +44,12 @@ func (s *Server) Info(ctx context.Context, section string) (map[string]string, e
 	return info(ctx, s.Client(), section)
 }
 
-func (s *Server) newClient() *redis.Client {
+func (s *Server) newClient() *redis.Client { return newClient(s.Addr(), s.cfg.Password) }
+
+func newClient(addr, password string) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr:                     s.Addr(),
-		Password:                 s.cfg.Password,
+		Addr:                     addr,
+		Password:                 password,
 		Protocol:                 2,
 		MaxRetries:               -1,
 		DialerRetries:            1,

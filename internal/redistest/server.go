@@ -37,6 +37,10 @@ type Config struct {
 	// Password is what clients and replicas must present. A replica without one
 	// takes its primary's.
 	Password string
+
+	// sentinel is the text of a configuration file, which makes the server a
+	// Sentinel. It rewrites the file, and remembers by it: see Persist.
+	sentinel string
 }
 
 // Server is a redis-server process with an address that stays the same while
@@ -83,7 +87,7 @@ func Start(tb testing.TB, cfg Config) *Server {
 	s.report = func(err error) { tb.Error(err) }
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			tb.Logf("redis-server %s wrote last:\n%s", s.Addr(), lastLines(s.Log(), 15))
+			tb.Log(s.lastWords())
 		}
 		if err := s.Close(); err != nil {
 			tb.Error(err)
@@ -100,6 +104,27 @@ func StartNodes(tb testing.TB, n int) []*Server {
 		nodes[i] = Start(tb, Config{})
 	}
 	return nodes
+}
+
+// StartReplicated runs a primary, which comes first, and replicas of it that are
+// in sync.
+func StartReplicated(tb testing.TB, replicas int) []*Server {
+	tb.Helper()
+	servers := []*Server{Start(tb, Config{})}
+	for range replicas {
+		servers = append(servers, servers[0].Replica(tb, Config{}))
+	}
+	return servers
+}
+
+// ByAddr returns the server of that address, or nil: who a Sentinel's answer is.
+func ByAddr(servers []*Server, addr string) *Server {
+	for _, s := range servers {
+		if s.Addr() == addr {
+			return s
+		}
+	}
+	return nil
 }
 
 // Launch is [Start] without a test, for programs. The context bounds the start
@@ -139,7 +164,12 @@ func launchOnce(ctx context.Context, binary string, cfg Config, reserve func() (
 		return nil, errors.Join(fmt.Errorf("redistest: %w", err), port.Release())
 	}
 	s := &Server{cfg: cfg, binary: binary, dir: dir, port: port, report: func(error) {}}
-	err = s.start(ctx)
+	if cfg.sentinel != "" {
+		err = os.WriteFile(s.sentinelFile(), []byte(s.sentinelText()), 0o600)
+	}
+	if err == nil {
+		err = s.start(ctx)
+	}
 	if err == nil && cfg.ReplicaOf != nil {
 		err = s.awaitSync(ctx, cfg.ReplicaOf)
 	}
@@ -151,6 +181,9 @@ func launchOnce(ctx context.Context, binary string, cfg Config, reserve func() (
 
 // args is the command line. The configured arguments come last and win.
 func (s *Server) args() []string {
+	if s.cfg.sentinel != "" {
+		return append([]string{s.sentinelFile(), "--sentinel"}, s.cfg.Args...)
+	}
 	args := []string{
 		"--port", strconv.Itoa(s.Port()), "--bind", "127.0.0.1", "--dir", s.dir,
 		"--daemonize", "no", "--save", "", "--appendonly", "no",
@@ -218,6 +251,11 @@ func (s *Server) Close() error {
 	}
 	errs = append(errs, os.RemoveAll(s.dir), s.port.Release())
 	return errors.Join(errs...)
+}
+
+// lastWords is the end of the log, for a test that failed.
+func (s *Server) lastWords() string {
+	return fmt.Sprintf("redis-server %s wrote last:\n%s", s.Addr(), lastLines(s.Log(), 15))
 }
 
 func (s *Server) process() *proc.Process {
