@@ -79,6 +79,7 @@ func (s *Sentinels) AwaitPrimary(ctx context.Context, name, not string) (string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, sentinelTimeout)
 	defer cancel()
+	var last error
 	for {
 		addr, err := s.PrimaryAddr(ctx, name)
 		switch {
@@ -90,8 +91,11 @@ func (s *Sentinels) AwaitPrimary(ctx context.Context, name, not string) (string,
 				return addr, nil
 			}
 		}
+		if last == nil || ctx.Err() == nil { // a look that the deadline cut off tells nothing
+			last = err
+		}
 		if pause(ctx, sentinelPoll) != nil {
-			return "", fmt.Errorf("redistest: await another primary of %s: %w; last: %w", name, ctx.Err(), err)
+			return "", fmt.Errorf("redistest: await another primary of %s: %w; last: %w", name, ctx.Err(), last)
 		}
 	}
 }

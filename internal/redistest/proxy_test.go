@@ -619,12 +619,17 @@ func TestProxyIsBounded(t *testing.T) {
 			fault()
 			defer s.Cont()
 			defer p.Heal()
-			if err := conn.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
-				t.Fatal(err)
+			n, piece := 0, make([]byte, 256<<10)
+			for err := error(nil); err == nil && n < limit; {
+				if err := conn.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				var written int
+				written, err = conn.Write(piece)
+				n += written
 			}
-			n, err := conn.Write(make([]byte, limit))
-			if !errors.Is(err, os.ErrDeadlineExceeded) || n < 1<<20 || n > 32<<20 {
-				t.Errorf("%d of %d bytes went in, %v", n, limit, err)
+			if n < 1<<20 || n > 32<<20 {
+				t.Errorf("%d bytes went in", n)
 			}
 			p.Reset()
 		})
