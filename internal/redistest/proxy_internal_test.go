@@ -4,10 +4,13 @@
 package redistest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -131,10 +134,14 @@ func TestLinkCut(t *testing.T) {
 		t.Fatal(text)
 	}
 	l.set(faults{cutRule: 1, cutAfter: 4}, start)
-	queued(l, 0, "abc")
+	queued(l, 0, "ab")
+	if text, _, _ := taken(l, 0); text != "ab" {
+		t.Fatal(text)
+	}
+	queued(l, 0, "c")
 	queued(l, 0, "def")
 	l.set(faults{cutRule: 1, cutAfter: 4, delay: 1}, start) // the same cut goes on counting
-	if text, end, _ := taken(l, time.Second); text != "abcd" || end != cut {
+	if text, end, _ := taken(l, time.Second); text != "cd" || end != cut {
 		t.Errorf("%q, ending %d", text, end)
 	}
 	l = newLink()
@@ -181,6 +188,37 @@ func TestLinkIsBounded(t *testing.T) {
 		default:
 			t.Error("nobody is told that there is room")
 		}
+	}
+}
+
+// A connection that was accepted just before the proxy was told to refuse, and
+// looked at just after, is refused too: nothing new is there once Refuse returns.
+func TestRefuseIsFinal(t *testing.T) {
+	p := StartProxy(t, "127.0.0.1:1")
+	p.mu.Lock()
+	listener := p.listener
+	p.mu.Unlock()
+	p.Refuse()
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close() //nolint:errcheck // a test's listener
+	client, err := net.Dial("tcp", other.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close() //nolint:errcheck // a test's connection
+	conn, err := other.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.adopt(listener, conn.(*net.TCPConn))
+	if n := p.Accepted(); n != 0 {
+		t.Errorf("%d accepted", n)
+	}
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read: %v", err)
 	}
 }
 

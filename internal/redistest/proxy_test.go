@@ -148,6 +148,7 @@ func TestProxyPassesBytesUnchanged(t *testing.T) {
 func TestProxyPassesEndings(t *testing.T) {
 	s, p, _ := behind(t)
 	conn := raw(t, p.Addr())
+	p.ToClient().Delay(20*time.Millisecond, 0) // the answer is under way when the client's end passes
 	send(t, conn, "ECHO last\r\n")
 	if err := conn.CloseWrite(); err != nil {
 		t.Fatal(err)
@@ -156,6 +157,7 @@ func TestProxyPassesEndings(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 
+	p.Heal()
 	conn = raw(t, p.Addr())
 	if got := ask(t, conn, "QUIT", 5); got != "+OK\r\n" {
 		t.Error(got)
@@ -184,6 +186,37 @@ func TestProxyPassesEndings(t *testing.T) {
 	}
 	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("before a dead server: %v", err)
+	}
+}
+
+func TestProxyPassesAReset(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	p := redistest.StartProxy(t, server.Addr().String())
+	for _, d := range []redistest.Direction{redistest.ToServer, redistest.ToClient} {
+		client, err := dial(p.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		accepted, err := server.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer accepted.Close()
+		from, to := client, accepted.(*net.TCPConn)
+		if d == redistest.ToClient {
+			from, to = to, from
+		}
+		if err := errors.Join(from.SetLinger(0), from.Close(), to.SetDeadline(time.Now().Add(20*time.Second))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := to.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%v: %v, want a reset", d, err)
+		}
 	}
 }
 
@@ -331,7 +364,9 @@ func TestCutAfterZeroHangsUp(t *testing.T) {
 		t.Errorf("a new connection: %v", err)
 	}
 	ask(t, old, "PING", 7)
-	p.CutAfter(0)
+	p.Heal()
+	p.Existing().CutAfter(0)
+	raw(t, p.Addr()) // a later one is not hit
 	if _, err := old.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("an existing connection: %v", err)
 	}
@@ -440,8 +475,8 @@ func TestOnlyPicksByWhatTheClientSent(t *testing.T) {
 	if err := reader.Ping(ctx).Err(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the reader's PING: %v", err)
 	}
-	p.Only(isReader).Existing().Only(func(c *redistest.ProxyConn) bool { return c.Index() > 5 }).Heal()
-	another := through(t, p.Addr(), "reader") // a later one is hit too
+	p.Only(func(c *redistest.ProxyConn) bool { return c.Index() < 0 }).Only(isReader).Heal() // none is both
+	another := through(t, p.Addr(), "reader")                                                // a later one is hit too
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := another.Ping(ctx).Err(); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -657,16 +692,15 @@ func TestNothingIsLeftOfAProxy(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			for range 2 {
-				if err := p.Close(); err != nil {
-					t.Error(err)
-				}
+			stacks := make([]byte, 1<<20)
+			err = p.Close()
+			stacks = stacks[:runtime.Stack(stacks, true)]
+			if err := errors.Join(err, p.Close()); err != nil {
+				t.Error(err)
 			}
 			if conn, err := dial(p.Addr()); err == nil {
 				t.Errorf("dial = %v", conn)
 			}
-			stacks := make([]byte, 1<<20)
-			stacks = stacks[:runtime.Stack(stacks, true)]
 			for _, method := range []string{"(*ProxyConn).", "(*Proxy).accept"} {
 				if bytes.Contains(stacks, []byte(method)) {
 					t.Errorf("a goroutine is left in %s", method)

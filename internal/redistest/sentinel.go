@@ -153,7 +153,7 @@ func setDefault[T comparable](field *T, value T) {
 func (c *SentinelConfig) text() string {
 	var b strings.Builder
 	if c.Password != "" {
-		fmt.Fprintf(&b, "requirepass %q\nsentinel sentinel-pass %q\n", c.Password, c.Password)
+		fmt.Fprintf(&b, "requirepass %q\n", c.Password) // they present it to each other
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Primaries)) {
 		server := c.Primaries[name]
