@@ -79,6 +79,7 @@ func (s *Sentinels) AwaitPrimary(ctx context.Context, name, not string) (string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, sentinelTimeout)
 	defer cancel()
+	deadline, _ := ctx.Deadline()
 	var last error
 	for {
 		addr, err := s.PrimaryAddr(ctx, name)
@@ -91,7 +92,9 @@ func (s *Sentinels) AwaitPrimary(ctx context.Context, name, not string) (string,
 				return addr, nil
 			}
 		}
-		if last == nil || ctx.Err() == nil { // a look that the deadline cut off tells nothing
+		// A look that the deadline cut off tells nothing. The driver may notice the
+		// deadline before the context does.
+		if over := ctx.Err() != nil || !time.Now().Before(deadline); last == nil || !over {
 			last = err
 		}
 		if pause(ctx, sentinelPoll) != nil {

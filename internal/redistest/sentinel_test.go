@@ -202,7 +202,7 @@ func TestSentinelErrors(t *testing.T) {
 	if got, err := s.PrimaryAddr(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), `"other" is none of the primaries ["shelf"]`) {
 		t.Errorf("PrimaryAddr = %s, %v", got, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if got, err := s.AwaitPrimary(ctx, "shelf", server.Addr()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "it is still "+server.Addr()) {
 		t.Errorf("AwaitPrimary = %s, %v", got, err)
