@@ -1,7 +1,7 @@
 # Shelf. `make` alone lists the targets.
 
 # The nested modules: they hold what users of the library must not have to download.
-NESTED := examples/catalogue
+NESTED := internal/chart examples/catalogue
 
 GO ?= go
 # One version of the linter, in the project's own bin: another one would find other things.
