@@ -71,6 +71,10 @@ fuzz: ## each fuzz target for 20 seconds
 catalogue: ## the example service over PostgreSQL, with everything it needs started for it
 	cd examples/catalogue && $(GO) run .
 
+.PHONY: load
+load: ## what the database sees with and without the cache: the example service under load, some 40 seconds
+	cd examples/catalogue && $(GO) run . -load
+
 .PHONY: ci
 ci: ## what the continuous integration runs
 	bash .ci/run

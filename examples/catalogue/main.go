@@ -8,6 +8,8 @@
 //	unsent.go  repeats invalidations that a node did not confirm
 //	main.go    flags, wiring, and the order in which things end
 //	local.go   starts a database and nodes where none are given; a real service has no such file
+//
+// With -load it serves nobody and measures: load.go, generator.go, recorder.go, progress.go and report.go, which nobody needs to copy.
 package main
 
 import (
@@ -39,7 +41,8 @@ type config struct {
 	listen   string
 	database string
 	nodes    []ring.Node
-	rows     int
+	rows     int // 0 is 10,000, or 100,000 with -load
+	load     load
 }
 
 func main() {
@@ -47,14 +50,22 @@ func main() {
 	flag.StringVar(&cfg.listen, "listen", "127.0.0.1:8080", "`address` to serve at")
 	flag.StringVar(&cfg.database, "database", "", "`DSN` of a PostgreSQL; without it one is started")
 	flag.Func("nodes", "cache nodes, as `id=host:port,...`; without them three are started", cfg.parseNodes)
-	flag.IntVar(&cfg.rows, "rows", 10_000, "`number` of products to make when the table is empty")
+	flag.IntVar(&cfg.rows, "rows", 0, "`number` of products to make when the table is empty; 0 means 10,000, with -load 100,000")
+	cfg.load.flags(flag.CommandLine)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 
 	err := fromEnvironment(flag.CommandLine)
 	if err == nil {
 		flag.Parse()
+		err = cfg.checkFlags(flag.CommandLine)
+	}
+	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, cfg, log)
+		if cfg.load.on {
+			err = runLoad(ctx, cfg, log, os.Stdout, progressOn(os.Stderr))
+		} else {
+			err = run(ctx, cfg, log)
+		}
 		stop()
 	}
 	if err != nil {

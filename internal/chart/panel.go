@@ -109,7 +109,7 @@ func (p *panel) drawLegend(c draw.Canvas) vg.Length {
 		for _, n := range row {
 			x := c.Min.X + n.x
 			if p.filled {
-				fill(&c, n.series, vg.Rectangle{Min: vg.Point{X: x, Y: middle - 4}, Max: vg.Point{X: x + 14, Y: middle + 4}})
+				fill(&c, n.series, vg.Rectangle{Min: vg.Point{X: x, Y: middle - 4}, Max: vg.Point{X: x + swatch - 6, Y: middle + 4}})
 			} else {
 				c.StrokeLine2(look(n.series), x, middle, x+swatch-6, middle)
 			}
