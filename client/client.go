@@ -30,11 +30,12 @@ type Client struct {
 	loops     sync.WaitGroup // one health loop a node
 	stopLoops context.CancelFunc
 
-	mu      sync.Mutex
-	caches  map[string]cacheCloser // by name and schema; nil once Close has begun
-	writes  gate
-	closing chan struct{} // made by the first Close, closed when it is through
-	closed  error         // what it returned
+	mu       sync.Mutex
+	caches   map[string]cacheCloser // by name and schema; nil once Close has begun
+	writes   gate                   // writes of caches and raw operations
+	prefixes sync.Map               // of the names of the caches' entries, for raw operations to keep off
+	closing  chan struct{}          // made by the first Close, closed when it is through
+	closed   error                  // what it returned
 }
 
 // cacheCloser is what Close needs of a Cache, whatever its type of value.
@@ -209,6 +210,7 @@ func (c *Client) register(name string, schema int, cache cacheCloser) error {
 		return &ConfigError{"CacheConfig.Name", fmt.Sprintf("%q (schema %d)", name, schema), "exists already in this client"}
 	}
 	c.caches[id] = cache
+	c.prefixes.Store(newNaming(c.cfg.Namespace, name, schema).prefix, true)
 	return nil
 }
 
@@ -260,6 +262,6 @@ func (g *gate) close(ctx context.Context) error {
 		if g.inside == 0 {
 			return nil
 		}
-		return fmt.Errorf("shelf: Close: %d writes still under way: %w", g.inside, ctx.Err())
+		return fmt.Errorf("shelf: Close: %d writes or raw operations still under way: %w", g.inside, ctx.Err())
 	}
 }
