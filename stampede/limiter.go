@@ -154,6 +154,11 @@ func (l *Limiter) queue(ctx context.Context) error {
 func (l *Limiter) take() *Place {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.seated()
+}
+
+// seated is take with l.mu held.
+func (l *Limiter) seated() *Place {
 	l.stats.Running++
 	l.stats.Highest = max(l.stats.Highest, l.stats.Running)
 	return &Place{seat: &seat{limiter: l, shares: 1}}
