@@ -22,6 +22,7 @@ type batchRun[V any] struct {
 	c    *Cache[V]
 	led  *stampede.Batch[outcome[V]]
 	todo []*slot[V]
+	mode stampede.Mode // of its leases: Miss (the zero), or Refresh for entries that are there and are to be loaded all the same
 }
 
 // grant is a key that this run loads: under a lease, or, where there is none, without filling.
@@ -104,7 +105,7 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 		calls := make([]redisnode.Call, len(part))
 		for i, s := range part {
 			tokens[i] = rand.Text()
-			calls[i] = wireCall(s.leaseCall(tokens[i], stampede.Miss))
+			calls[i] = wireCall(s.leaseCall(tokens[i], r.mode))
 		}
 		r.led.Looked(keysOf(part))
 		replies := part[0].session.EvalMany(ctx, calls)
@@ -141,7 +142,7 @@ func (r *batchRun[V]) leased(ctx context.Context, s *slot[V], token string, repl
 		r.c.counters.nodeErrors.Add(1)
 		return stampede.State[entry[V]]{}, reply.Err
 	}
-	return s.taken(ctx, token, stampede.Miss, reply.Reply)
+	return s.taken(ctx, token, r.mode, reply.Reply)
 }
 
 // loadAndFill loads all grants in one LoadMany call, reads again once what is below its floor, fills, and settles every key. Leases that no fill

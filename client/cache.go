@@ -41,9 +41,12 @@ type Cache[V any] struct {
 	refreshes stampede.Flight[outcome[V]] // one refresh a key, behind the callers' backs
 	unfilled  gathering[V]                // loads that store nothing
 	forces    stampede.Flight[outcome[V]] // forced loads, each under a key of its own
+	warms     stampede.Flight[outcome[V]] // loads of Warm
 	sequence  atomic.Uint64               // the next of those keys
 	loop      *stampede.Loop
 	closed    atomic.Bool
+	ending    context.Context // ends when closed is set, for calls that take long
+	end       context.CancelFunc
 	counters  counters
 	draw      func() float64
 }
@@ -61,6 +64,7 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 		client: cl, cfg: cfg, clone: cfg.Clone, draw: rand.Float64,
 		names: newNaming(cl.cfg.Namespace, cfg.Name, cfg.Schema), views: make([]view, len(cl.nodes)),
 	}
+	c.ending, c.end = context.WithCancel(context.Background()) //nolint:gosec // close calls it
 	if clone, isBytes := any(bytes.Clone).(func(V) V); isBytes && c.clone == nil {
 		c.clone = clone
 	}
@@ -106,7 +110,8 @@ func (c *Cache[V]) Where(key string) (node, name string) {
 // close refuses new calls and waits for the loads under way.
 func (c *Cache[V]) close(ctx context.Context) error {
 	c.closed.Store(true)
-	return errors.Join(c.refreshes.Close(ctx), c.misses.close(ctx), c.unfilled.close(ctx), c.forces.Close(ctx))
+	c.end()
+	return errors.Join(c.refreshes.Close(ctx), c.misses.close(ctx), c.unfilled.close(ctx), c.forces.Close(ctx), c.warms.Close(ctx))
 }
 
 // admit is the check that every call on one key begins with.

@@ -107,15 +107,32 @@ func (c *Cache[V]) ownLoader() loader[V] {
 	}
 }
 
-// loadRows is LoadMany. It says that a row does not exist by leaving it out: an ErrNotFound from it, of one row perhaps, says
-// nothing of the others, and must not make them all absent.
+// loadRows is LoadMany, or, where there is none, Load for one key after the other. LoadMany says that a row does not exist by leaving it out: an
+// ErrNotFound from it, of one row perhaps, says nothing of the others, and must not make them all absent.
 func (c *Cache[V]) loadRows(ctx context.Context, keys []string) (map[string]V, error) {
+	if c.cfg.LoadMany == nil {
+		return c.loadEach(ctx, keys)
+	}
 	rows, err := c.cfg.LoadMany(ctx, keys)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, fmt.Errorf("shelf: LoadMany of cache %s must leave out rows that do not exist, not return ErrNotFound: %s", c.cfg.Name, err.Error())
 	case err != nil:
 		return nil, err
+	}
+	return rows, nil
+}
+
+func (c *Cache[V]) loadEach(ctx context.Context, keys []string) (map[string]V, error) {
+	rows := make(map[string]V, len(keys))
+	for _, k := range keys {
+		v, err := c.cfg.Load(ctx, k)
+		switch {
+		case err == nil:
+			rows[k] = v
+		case !errors.Is(err, ErrNotFound):
+			return nil, err
+		}
 	}
 	return rows, nil
 }

@@ -35,7 +35,8 @@ func (c *Client) Get(ctx context.Context, name string) (value []byte, found bool
 // It is for plain Redis data beside the caches, as are Get, SetNX, MGet, MSet, Delete, Expire, TTL and Incr. A name is used as it is given, without
 // the namespace, and lives on the node that the ring gives for it ([Client.Node]). It has 1 to MaxKeyBytes bytes. Names that belong to the
 // caches are refused with ErrInvalidKey: those that begin with '~', and those that begin as the entries of a cache of this client do,
-// "<namespace>/<cache>:". Caches of other clients on the same nodes are not known here.
+// "<namespace>/<cache>:". Caches of other clients on the same nodes are not known here. (A user of the nodes who may see one namespace only needs names
+// that begin with "<namespace>/".)
 //
 // A TTL must be given: 1 ms to MaxTTL, or NoExpiry; zero and all else is ErrInvalidTTL. The node counts whole milliseconds; what is beyond them is
 // cut off.

@@ -37,7 +37,7 @@ var allowed = map[string]struct {
 	"internal/redisnode": {[]string{"github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging", "github.com/redis/go-redis/v9/maintnotifications"},
 		"the only code that drives the Redis driver, so that it can be exchanged; it imports nothing of ours"},
 	"client": {[]string{
-		module + "/ring", module + "/hotkey", module + "/localcache", module + "/stampede", module + "/invalidation", module + "/internal/redisnode",
+		"golang.org/x/time/rate", module + "/ring", module + "/hotkey", module + "/localcache", module + "/stampede", module + "/invalidation", module + "/internal/redisnode",
 		"github.com/redis/go-redis/v9",
 	}, "the façade: it knows the five leaves and the node, and names the driver's types where users hand them in; never miniredis"},
 	"client/clienttest": {[]string{module + "/client", module + "/ring", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
