@@ -119,6 +119,12 @@ func (b *batch[V]) read(ctx context.Context, byOwner map[int][]wanted[V]) []want
 // in this call.
 func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []wanted[V]) {
 	failed := error(nil)
+	var mu sync.Mutex // guards missing
+	miss := func(w wanted[V]) {
+		mu.Lock()
+		defer mu.Unlock()
+		missing = append(missing, w)
+	}
 	for len(group) > 0 {
 		part := group[:min(len(group), group[0].node.BatchKeys(maxKeys))]
 		group = group[len(part):]
@@ -129,14 +135,18 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 				b.c.counters.nodeErrors.Add(1)
 			}
 		}
-		for i, w := range part {
-			if failed != nil {
+		if failed != nil {
+			for _, w := range part {
 				w.fails(failed)
-				missing = append(missing, w)
-			} else if !b.answer(ctx, w, vals[i], gen) {
-				missing = append(missing, w)
+				miss(w)
 			}
+			continue
 		}
+		several(len(part), func(i int) bool { return isStub(vals[i]) }, func(i int) {
+			if !b.answer(ctx, part[i], vals[i], gen) {
+				miss(part[i])
+			}
+		})
 	}
 	return missing
 }
@@ -160,9 +170,15 @@ func (b *batch[V]) readPart(ctx context.Context, part []wanted[V]) ([][]byte, in
 // answer takes one value that a node sent; false: the key must be loaded.
 func (b *batch[V]) answer(ctx context.Context, w wanted[V], data []byte, gen invalidation.Generation) bool {
 	e, f, err := w.look(ctx, data, gen)
+	if err == nil && f == unusable && w.gone != (bodyID{}) {
+		e, f, err = w.read(ctx) // the body is gone: perhaps there is a newer one
+	}
 	if err != nil {
-		b.c.counters.nodeErrors.Add(1)
+		if leftBy(ctx, err) == nil {
+			b.c.counters.nodeErrors.Add(1)
+		}
 		w.fails(err)
+		return false
 	}
 	if f != fresh && f != softened {
 		return false

@@ -109,9 +109,11 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 		}
 		r.led.Looked(keysOf(part))
 		replies := part[0].session.EvalMany(ctx, calls)
-		for i, s := range part {
+		several(len(part), func(i int) bool { return isStubReply(replies[i].Reply) }, func(i int) {
+			s := part[i]
 			st, err := r.leased(ctx, s, tokens[i], replies[i])
 			mu.Lock()
+			defer mu.Unlock()
 			switch {
 			case err != nil:
 				s.down = true
@@ -125,8 +127,7 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 			default:
 				held = append(held, s)
 			}
-			mu.Unlock()
-		}
+		})
 		return troubleIn(replies)
 	}, func(s *slot[V], failed error) {
 		mu.Lock()
@@ -255,17 +256,23 @@ func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[str
 	}
 	size := func(s *slot[V]) int { return len(loaded[s.key].Entry.wire) }
 	eachNode(slots, size, func(part []*slot[V]) error {
+		r.led.Looked(keysOf(part))
+		entryOf := func(s *slot[V]) *entry[V] { e := loaded[s.key].Entry; return &e }
+		if err := stageAll(ctx, part, entryOf); err != nil {
+			for _, s := range part {
+				r.unfilled(s, loaded[s.key].Entry)
+			}
+			return err
+		}
 		calls := make([]redisnode.Call, len(part))
 		for i, s := range part {
-			e := loaded[s.key].Entry
-			calls[i] = wireCall(s.fillCall(leases[s.key].token, &e))
+			calls[i] = wireCall(s.fillCall(leases[s.key].token, entryOf(s)))
 		}
-		r.led.Looked(keysOf(part))
 		replies := part[0].session.EvalMany(ctx, calls)
 		for i, reply := range replies {
 			s := part[i]
 			o := outcome[V]{entry: loaded[s.key].Entry, layer: LayerSource, storable: true}
-			o.entry.wire, o.entry.stamp = nil, s.gen.Seq
+			o.entry.wire, o.entry.body, o.entry.stamp = nil, nil, s.gen.Seq
 			if reply.Err != nil {
 				r.c.counters.fillErrors.Add(1)
 				o.down = true
@@ -276,10 +283,14 @@ func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[str
 			r.finish(s, o)
 		}
 		return troubleIn(replies)
-	}, func(s *slot[V], _ error) {
-		r.c.counters.fillErrors.Add(1)
-		r.finish(s, outcome[V]{entry: loaded[s.key].Entry, layer: LayerSource, storable: true, down: true})
-	})
+	}, func(s *slot[V], _ error) { r.unfilled(s, loaded[s.key].Entry) })
+}
+
+// unfilled settles a key whose node did not answer when its value was to be stored.
+func (r *batchRun[V]) unfilled(s *slot[V], e entry[V]) {
+	r.c.counters.fillErrors.Add(1)
+	e.wire, e.body = nil, nil
+	r.finish(s, outcome[V]{entry: e, layer: LayerSource, storable: true, down: true})
 }
 
 // releaseAll gives back what is left of the leases: those of loads that failed, were stale, or cannot be stored.
@@ -319,22 +330,21 @@ func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held [
 		names = append(names, r.c.names.of.Generation)
 		r.led.Looked(keysOf(part))
 		vals, err := part[0].node.MGet(ctx, names)
-		mu.Lock()
-		defer mu.Unlock()
 		if err != nil {
 			r.c.counters.nodeErrors.Add(1)
 		}
-		for i, s := range part {
+		several(len(part), func(i int) bool { return err == nil && isStub(vals[2*i]) }, func(i int) {
+			s, err := part[i], err
 			var st stampede.State[entry[V]]
 			if err == nil {
 				st, err = s.watched(ctx, vals[2*i], vals[2*i+1], invalidation.ParseGeneration(vals[len(names)-1]))
 			}
-			if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
 				s.fails(err)
 				free = append(free, s)
-				continue
-			}
-			switch {
 			case st.Found:
 				r.finish(s, outcome[V]{entry: st.Entry, layer: LayerL2, storable: true})
 			case st.Status == stampede.Held:
@@ -342,7 +352,7 @@ func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held [
 			default:
 				free = append(free, s)
 			}
-		}
+		})
 		return err
 	}, func(s *slot[V], failed error) {
 		mu.Lock()

@@ -29,6 +29,8 @@ const (
 	DefaultLoadTimeout   = 3 * time.Second
 	DefaultLeaseTTL      = 5 * time.Second
 	DefaultMaxValueBytes = 1 << 20
+	DefaultCompressAbove = 1 << 10
+	DefaultLargeValue    = 64 << 10
 	DefaultL1TTL         = 2 * time.Second
 	DefaultL1MaxBytes    = 64 << 20
 	DefaultHotRate       = 100.0
@@ -52,7 +54,7 @@ type Config struct {
 	Nodes []ring.Node
 
 	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. An
-	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* (entries, leases, marks).
+	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* ~~b:namespace/* (entries, leases, marks, bodies of large values).
 	Namespace string
 
 	// RingPoints is the number of points on the ring for a node of weight 1; 0 means 1,024. All clients of the same nodes must agree.
@@ -62,7 +64,8 @@ type Config struct {
 	// 1 ms. There are no retries.
 	OperationTimeout time.Duration
 
-	// PoolSize is the most connections a node; 0 means 16. Concurrent reads share commands, so a few carry a lot.
+	// PoolSize is the most connections a node; 0 means 16. Concurrent reads share commands, so a few carry a lot. Large values
+	// (CacheConfig.LargeValueBytes) have up to 3 more, which are made when there is one.
 	PoolSize int
 
 	// Redis, when not nil, is called once for each node with the driver's options, to set TLSConfig, Username and Password (ACL),
@@ -220,9 +223,22 @@ type CacheConfig[V any] struct {
 	// cache and the loader's result, and must not be modified.
 	Clone func(V) V
 
-	// MaxValueBytes is the largest encoded value that is stored; 0 means 1 MiB, at most 512 MiB. A larger one is returned to its callers, not
-	// stored, and counted.
+	// MaxValueBytes is the largest encoded value that is stored; 0 means 1 MiB, at most 512 MiB. It counts what the codec made, before compression: so
+	// whether a value is stored does not depend on how well it compresses, and a reader knows how much memory one can take. A larger one is returned
+	// to its callers, not stored, and counted. A compressed or large entry that claims to be larger is foreign: a miss.
 	MaxValueBytes int
+
+	// Compression compresses encoded values of CompressAbove bytes or more; the zero is CompressNone. What does not become smaller by an eighth at
+	// least is stored as it is.
+	Compression Compression
+	// CompressAbove is the smallest encoded value that is compressed; 0 means 1 KiB.
+	CompressAbove int
+
+	// LargeValueBytes is how many bytes of value (encoded, and compressed where that is on) lie in the entry itself; 0 means 64 KiB. A larger
+	// value's lie in a key of their own, and are moved over up to 3 connections a node of their own, so that small reads of the same node do not wait for
+	// them. That costs a large value one more round trip when it is read and one when it is stored. A transfer may take OperationTimeout plus its length at
+	// 20 MiB/s, and wait for its turn as long before. A value as large as MaxValueBytes switches it off.
+	LargeValueBytes int
 
 	// L1 says which keys are kept in process; the default is the hot ones.
 	L1 L1Mode
@@ -263,6 +279,8 @@ func (c CacheConfig[V]) withDefaults() (CacheConfig[V], error) {
 		c.checkShares(),
 		orDefaultInt("CacheConfig.MaxLoadKeys", &c.MaxLoadKeys, 1000),
 		orDefaultInt("CacheConfig.MaxValueBytes", &c.MaxValueBytes, DefaultMaxValueBytes),
+		c.checkCompression(),
+		orDefaultInt("CacheConfig.LargeValueBytes", &c.LargeValueBytes, DefaultLargeValue),
 		c.checkL1(),
 	)
 }
@@ -346,6 +364,16 @@ func (c *CacheConfig[V]) checkShares() error {
 		orDefaultFloat("CacheConfig.Beta", &c.Beta, DefaultBeta),
 		orDefaultFloat("CacheConfig.HotRate", &c.HotRate, DefaultHotRate),
 	)
+}
+
+func (c *CacheConfig[V]) checkCompression() error {
+	if c.Compression > CompressZstd {
+		return &ConfigError{"CacheConfig.Compression", uint8(c.Compression), "must be CompressNone, CompressS2 or CompressZstd"}
+	}
+	if c.Compression == CompressNone && c.CompressAbove > 0 {
+		return &ConfigError{"CacheConfig.CompressAbove", c.CompressAbove, "must be 0 where Compression is CompressNone"}
+	}
+	return orDefaultInt("CacheConfig.CompressAbove", &c.CompressAbove, DefaultCompressAbove)
 }
 
 func (c *CacheConfig[V]) checkL1() error {

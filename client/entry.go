@@ -17,8 +17,9 @@ type entry[V any] struct {
 	header
 	value V
 	born  time.Time // when its age was zero, on this process's clock
-	size  int       // bytes on the wire
+	size  int       // bytes of header and payload, as the codec made it
 	wire  []byte    // what to store; nil for an entry that was read, or that cannot be stored
+	body  []byte    // of a large value that is to be stored: what goes with wire, see large.go
 	fault error     // why a value cannot be stored, where that is a fault of the value
 }
 
@@ -35,14 +36,14 @@ const (
 )
 
 // judge decodes the bytes of an entry and says what they are good for. A nil slice is a missing key. gen is the cache's generation on the
-// node, read in the same command.
+// node, read in the same command. The value of an entry whose payload lies apart is not there yet: slot.whole brings it, and has the last word.
 func (c *Cache[V]) judge(data []byte, n *redisnode.Node, gen invalidation.Generation) (entry[V], freshness) {
 	if data == nil {
 		return entry[V]{}, absent
 	}
 	now := time.Now()
 	h, payload, ok := parseEnvelope(data)
-	if !ok || (h.codec != c.cfg.Codec.ID() && !h.negative) {
+	if !ok || (h.codec != c.cfg.Codec.ID() && !h.negative) || c.exceeds(&h) {
 		c.counters.foreign.Add(1)
 		return entry[V]{}, unusable
 	}
@@ -55,17 +56,39 @@ func (c *Cache[V]) judge(data []byte, n *redisnode.Node, gen invalidation.Genera
 		c.counters.expired.Add(1)
 		return entry[V]{}, unusable
 	}
-	e := entry[V]{header: h, born: now.Add(-age), size: len(data)}
-	if !h.negative {
-		if e.value, ok = c.decode(payload); !ok {
-			c.counters.foreign.Add(1)
-			return entry[V]{}, unusable
-		}
+	e := entry[V]{header: h, born: now.Add(-age), size: headerBytes}
+	if !h.negative && h.apart == (apart{}) && !c.open(&e, payload) {
+		return entry[V]{}, unusable
 	}
 	if age >= h.soft || c.early(&h, age) {
 		return e, softened
 	}
 	return e, fresh
+}
+
+// exceeds says whether an entry claims to be larger than what this cache stores. Believing it would be to set aside whatever memory somebody asks for.
+func (c *Cache[V]) exceeds(h *header) bool {
+	return int64(h.packed.size) > int64(c.cfg.MaxValueBytes) || int64(h.apart.size) > int64(c.cfg.MaxValueBytes)
+}
+
+// open makes an entry's value of its payload. What cannot be opened is foreign, and counted.
+func (c *Cache[V]) open(e *entry[V], payload []byte) (ok bool) {
+	if e.packed == (packing{}) {
+		e.value, ok = c.decode(payload)
+		e.size = headerBytes + len(payload)
+	} else {
+		withScratch(int(e.packed.size), func(buf []byte) {
+			var original []byte
+			if original, ok = decompress(buf, payload, e.packed); ok {
+				e.value, ok = c.decode(original)
+			}
+		})
+		e.size = headerBytes + int(e.packed.size)
+	}
+	if !ok {
+		c.counters.foreign.Add(1)
+	}
+	return ok
 }
 
 // decode is the codec's work. A codec that panics on bytes that it does not understand says, in its way, that they are foreign; and it may be
@@ -119,9 +142,28 @@ func (c *Cache[V]) seal(v V, negative bool, n *redisnode.Node, began time.Time, 
 		e.fault = fmt.Errorf("%w: it encodes to %d bytes, at most %d are stored (CacheConfig.MaxValueBytes)", ErrTooLarge, len(payload), c.cfg.MaxValueBytes)
 		return e
 	}
-	e.wire = appendEnvelope(make([]byte, 0, minHeader+len(payload)), e.header, payload)
-	e.size = len(e.wire)
+	e.size = headerBytes + len(payload)
+	if c.cfg.Compression == CompressNone || len(payload) < c.cfg.CompressAbove {
+		c.seals(&e, payload)
+		return e
+	}
+	withScratch(maxCompressed(len(payload)), func(buf []byte) {
+		if packed, ok := compress(buf, payload, c.cfg.Compression); ok {
+			e.packed = packing{c.cfg.Compression, uint32(len(payload))}
+			payload = packed
+		}
+		c.seals(&e, payload)
+	})
 	return e
+}
+
+// seals writes the wire form of an entry, with its payload or apart from it.
+func (c *Cache[V]) seals(e *entry[V], payload []byte) {
+	if len(payload) > c.cfg.LargeValueBytes {
+		e.setApart(payload)
+		return
+	}
+	e.wire = appendEnvelope(make([]byte, 0, minHeader+8+len(payload)), e.header, payload)
 }
 
 // lifetimes draws the soft and the hard TTL of one entry. Jitter shortens both by the same draw, so that soft stays before hard.

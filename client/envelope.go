@@ -15,8 +15,9 @@ import (
 //	0       2      magic: F5 53
 //	2       1      format: 1
 //	3       1      codec id: 1 JSON, 2 bytes, 3 string, 128 to 255 the user's
-//	4       2      flags. Bit 0: negative (the source has no such row; no payload). Bits 1 to 7: must be understood (a reader that
-//	               meets one it does not know takes the entry for a miss). Bits 8 to 15: may be ignored
+//	4       2      flags. Bit 0: negative (the source has no such row; no payload). Bit 1: compressed (extension 3 says how). Bit 2:
+//	               apart (no payload here: extension 4 says where it lies). Bits 0 to 7 must be understood: a reader that
+//	               meets one it does not know takes the entry for a miss. Bits 8 to 15 may be ignored
 //	6       2      header length in bytes, extensions included: where the payload starts; at least 56
 //	8       8      row version, 0 for none. The scripts read it here, so it never moves
 //	16      8      fill epoch: the epoch of the cluster map that the writer used; 0 while the configuration is static
@@ -27,7 +28,10 @@ import (
 //	52      4      payload length in bytes
 //	56      ...    extensions up to the header length, each: 1 byte kind, 2 bytes length, that many bytes. Kinds that a reader does
 //	               not know are skipped. Kind 1: the stamp, 8 bytes: the number of the cache's generation that the entry was stored
-//	               under; always there, and first, since a script writes it. Kind 2: a tag, at most 64 of them
+//	               under; always there, and first, since a script writes it. Kind 2: a tag, at most 64 of them. Kind 3: compressed,
+//	               5 bytes: the algorithm (1 S2 block, 2 zstd frame), and in 4 bytes the length of the payload before. Kind 4: apart,
+//	               20 bytes: the body's id in 16, and in 4 the length of the payload in it; the body is another key's value: the id,
+//	               then the payload (see large.go)
 //	        ...    payload
 //
 // A reader accepts its own format and the one before; format 1 is the first. What does not parse (another magic or format, a wrong
@@ -39,11 +43,17 @@ const (
 	headerBytes      = 56
 	extStamp         = 1
 	extTag           = 2
+	extPacked        = 3
+	extApart         = 4
+	packedBytes      = 5
+	apartBytes       = 20
 	extHead          = 3                         // kind and length
 	stampAt          = headerBytes + extHead     // where the stamp is
 	minHeader        = headerBytes + extHead + 8 // of the entries that we write
 	flagNegative     = 1 << 0
-	flagsKnown       = flagNegative
+	flagPacked       = 1 << 1
+	flagApart        = 1 << 2
+	flagsKnown       = flagNegative | flagPacked | flagApart
 	flagsMust        = 0x00FF
 	maxCost          = math.MaxUint32 * time.Microsecond
 	entryFutureSlack = 5 * time.Second // an age below zero by more than this is not a clock's jitter: a miss
@@ -61,7 +71,24 @@ type header struct {
 	cost     time.Duration
 	stamp    uint64 // 0: the entry has none, and belongs to no generation
 	tags     []string
+	packed   packing
+	apart    apart
 }
+
+// packing says how a payload is compressed; the zero: it is not.
+type packing struct {
+	how  Compression
+	size uint32 // of the payload before
+}
+
+// apart says where a payload lies that is not behind its header; the zero: it is.
+type apart struct {
+	id   bodyID
+	size uint32 // of the payload as it lies there
+}
+
+// bodyID names one body; it is drawn at random and never used again.
+type bodyID [16]byte
 
 // appendEnvelope appends header and payload to dst.
 func appendEnvelope(dst []byte, h header, payload []byte) []byte {
@@ -71,10 +98,22 @@ func appendEnvelope(dst []byte, h header, payload []byte) []byte {
 	if h.negative {
 		flags |= flagNegative
 	}
+	if h.packed != (packing{}) {
+		flags |= flagPacked
+	}
+	if h.apart != (apart{}) {
+		flags |= flagApart
+	}
 	binary.BigEndian.PutUint16(b[4:], flags)
 	length := minHeader
 	for _, tag := range h.tags {
 		length += extHead + len(tag)
+	}
+	if h.packed != (packing{}) {
+		length += extHead + packedBytes
+	}
+	if h.apart != (apart{}) {
+		length += extHead + apartBytes
 	}
 	binary.BigEndian.PutUint16(b[6:], uint16(length))
 	binary.BigEndian.PutUint64(b[8:], h.version)
@@ -84,7 +123,12 @@ func appendEnvelope(dst []byte, h header, payload []byte) []byte {
 	binary.BigEndian.PutUint64(b[40:], uint64(h.hard.Milliseconds()))
 	binary.BigEndian.PutUint32(b[48:], uint32(min(max(h.cost, 0), maxCost).Microseconds()))
 	binary.BigEndian.PutUint32(b[52:], uint32(len(payload)))
-	dst = append(dst, b[:]...)
+	dst = h.appendExtensions(append(dst, b[:]...))
+	return append(dst, payload...)
+}
+
+// appendExtensions appends the extensions, the stamp first.
+func (h *header) appendExtensions(dst []byte) []byte {
 	dst = append(dst, extStamp, 0, 8)
 	dst = binary.BigEndian.AppendUint64(dst, h.stamp)
 	for _, tag := range h.tags {
@@ -92,7 +136,16 @@ func appendEnvelope(dst []byte, h header, payload []byte) []byte {
 		dst = binary.BigEndian.AppendUint16(dst, uint16(len(tag)))
 		dst = append(dst, tag...)
 	}
-	return append(dst, payload...)
+	if h.packed != (packing{}) {
+		dst = append(dst, extPacked, 0, packedBytes, byte(h.packed.how))
+		dst = binary.BigEndian.AppendUint32(dst, h.packed.size)
+	}
+	if h.apart != (apart{}) {
+		dst = append(dst, extApart, 0, apartBytes)
+		dst = append(dst, h.apart.id[:]...)
+		dst = binary.BigEndian.AppendUint32(dst, h.apart.size)
+	}
+	return dst
 }
 
 // setStamp writes the stamp into an entry that appendEnvelope made.
@@ -124,8 +177,10 @@ func parseEnvelope(data []byte) (h header, payload []byte, ok bool) {
 		hard:     hard,
 		cost:     time.Duration(binary.BigEndian.Uint32(data[48:])) * time.Microsecond,
 	}
-	ok = h.parseExtensions(data[headerBytes:start])
-	return h, data[start:], ok
+	if !h.parseExtensions(data[headerBytes:start]) || !h.agrees(flags, length) {
+		return header{}, nil, false
+	}
+	return h, data[start:], true
 }
 
 // parseExtensions walks the extensions. Those that are not known are skipped, but their lengths must add up.
@@ -138,15 +193,33 @@ func (h *header) parseExtensions(b []byte) bool {
 		if n > len(b) {
 			return false
 		}
-		switch content := b[extHead:n]; {
-		case b[0] == extStamp && len(content) == 8:
+		switch kind, content := b[0], b[extHead:n]; {
+		case kind == extStamp && len(content) == 8:
 			h.stamp = binary.BigEndian.Uint64(content)
-		case b[0] == extTag:
+		case kind == extTag:
 			h.tags = append(h.tags, string(content))
+		case kind == extPacked && len(content) == packedBytes:
+			h.packed = packing{Compression(content[0]), binary.BigEndian.Uint32(content[1:])}
+		case kind == extApart && len(content) == apartBytes:
+			h.apart = apart{bodyID(content), binary.BigEndian.Uint32(content[16:])}
+		case kind == extPacked, kind == extApart:
+			return false
 		}
 		b = b[n:]
 	}
 	return true
+}
+
+// agrees says whether flags, extensions and payload fit each other.
+func (h *header) agrees(flags uint16, length int) bool {
+	packed, elsewhere := flags&flagPacked != 0, flags&flagApart != 0
+	return packed == (h.packed != packing{}) && elsewhere == (h.apart != apart{}) &&
+		!(h.negative && (packed || elsewhere)) && !(elsewhere && length > 0)
+}
+
+// isStub says, without reading the rest, whether the bytes look like an entry whose payload lies apart.
+func isStub[B []byte | string](data B) bool {
+	return len(data) >= headerBytes && data[0] == magic0 && data[1] == magic1 && data[5]&flagApart != 0
 }
 
 // millis is a duration of n milliseconds, unless that is beyond MaxTTL, which no writer of ours writes.

@@ -293,7 +293,7 @@ func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode s
 	if out.Source == stampede.FromLoad {
 		o.storable, o.entry.stamp = out.Entry.wire != nil, s.gen.Seq
 	}
-	o.entry.wire = nil // stored or not, nobody needs it any more
+	o.entry.wire, o.entry.body = nil, nil // stored or not, nobody needs them any more
 	if out.Source != stampede.FromLoad {
 		o.layer = LayerL2
 	}

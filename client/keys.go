@@ -19,6 +19,7 @@ const MaxKeyBytes = 64 << 10
 const (
 	leasePrefix      = "~l:"
 	markPrefix       = "~m:"
+	bodyPrefix       = "~b:" // of a large value: see large.go
 	generationPrefix = "~g:" // of a whole cache, one on each node
 	tagsPrefix       = "~t:" // the same
 )
@@ -80,5 +81,5 @@ func (n naming) key(data string) (string, bool) {
 }
 
 func (n naming) companions(data string) invalidation.Keys {
-	return invalidation.Keys{Data: data, Lease: leasePrefix + data, Mark: markPrefix + data, Of: n.of}
+	return invalidation.Keys{Data: data, Lease: leasePrefix + data, Mark: markPrefix + data, Body: bodyPrefix + data, Of: n.of}
 }

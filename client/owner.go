@@ -30,6 +30,7 @@ type slot[V any] struct {
 	cause   error                   // why this read failed at the node
 	replace bool                    // the bytes there are unusable: a lease is wanted although something is there
 	seen    time.Time               // created-at of the entry that the reader saw, where it saw one
+	gone    bodyID                  // a body that was asked for and is not there
 	gen     invalidation.Generation // the cache's on this node, as the last reply said; a fill stores under the lease's
 	forced  bool                    // the lease was forced: what is loaded now is what counts
 }
@@ -48,23 +49,33 @@ func (s *slot[V]) nodeID() string { return s.c.client.nodeID(s.owner) }
 // errDown stands for a node that is not asked because it has just failed to answer.
 var errDown = errors.New("shelf: the owner did not answer")
 
-// read gets the entry: one round trip.
+// read gets the entry: one round trip, and a second one for the body of a large value. Where that is not there any more, the entry may have been
+// replaced in between: that is looked up again, since in a cache that is itself the truth nobody else could tell the value.
 func (s *slot[V]) read(ctx context.Context) (entry[V], freshness, error) {
-	data, gen, err := s.node.GetBeside(ctx, s.names.Data, s.names.Of.Generation)
-	if err != nil {
-		return entry[V]{}, absent, err
+	for tries := 1; ; tries++ {
+		data, gen, err := s.node.GetBeside(ctx, s.names.Data, s.names.Of.Generation)
+		if err != nil {
+			return entry[V]{}, absent, err
+		}
+		before := s.gone
+		e, f, err := s.look(ctx, data, invalidation.ParseGeneration(gen))
+		if f != unusable || s.gone == before || tries == rereads {
+			return e, f, err
+		}
 	}
-	return s.look(ctx, data, invalidation.ParseGeneration(gen))
 }
 
-// look takes in what a read has brought: the entry's bytes, and the cache's generation in the same moment.
+// look takes in what a read has brought: the entry's bytes, and the cache's generation in the same moment. It brings the body of a large value.
 func (s *slot[V]) look(ctx context.Context, data []byte, gen invalidation.Generation) (entry[V], freshness, error) {
 	s.gen = gen
 	e, f, err := s.weigh(ctx, data)
+	if err == nil {
+		f, err = s.whole(ctx, &e, f)
+	}
 	if err != nil {
 		return entry[V]{}, absent, err
 	}
-	s.seen = e.created
+	s.replace, s.seen = f == unusable, e.created
 	return e, f, nil
 }
 
@@ -135,7 +146,17 @@ func (s *slot[V]) taken(ctx context.Context, token string, mode stampede.Mode, r
 	case mode == stampede.Refresh && !e.created.After(s.seen):
 		// The same entry as before: to be refreshed, whatever a second draw for early refresh would say.
 	case usable:
-		// Another reader has stored one meanwhile: the lease, if it was granted although something is there, is not needed.
+		// Another reader has stored one meanwhile: the lease, if it was granted although something is there, is not needed. But if the body of
+		// a large value is not there, it is.
+		if f, err = s.whole(ctx, &e, f); err != nil {
+			return stampede.State[entry[V]]{}, err
+		}
+		if s.replace = f == unusable; s.replace {
+			if r.Status == invalidation.Found {
+				st.Status = stampede.Held // as below
+			}
+			return st, nil
+		}
 		if r.Status == invalidation.Granted {
 			s.release(ctx, token)
 		}
@@ -172,12 +193,17 @@ func (s *slot[V]) Watch(ctx context.Context) (stampede.State[entry[V]], error) {
 	return stampede.State[entry[V]]{}, err
 }
 
+// watched reads what a Watch has brought. An error is that of the node, which did not give the tags' state or the body of a large value.
 func (s *slot[V]) watched(ctx context.Context, data, lease []byte, gen invalidation.Generation) (stampede.State[entry[V]], error) {
 	s.gen = gen
 	e, f, err := s.weigh(ctx, data)
+	if err == nil {
+		f, err = s.whole(ctx, &e, f)
+	}
 	if err != nil {
 		return stampede.State[entry[V]]{}, err
 	}
+	s.replace = f == unusable
 	st := stampede.State[entry[V]]{Entry: e, Found: f == fresh || f == softened, Status: stampede.Held}
 	switch {
 	case lease == nil:
@@ -190,6 +216,10 @@ func (s *slot[V]) watched(ctx context.Context, data, lease []byte, gen invalidat
 
 // Fill implements stampede.Shelf.
 func (s *slot[V]) Fill(ctx context.Context, token string, e entry[V]) (stampede.Verdict, error) {
+	if err := s.stage(ctx, &e); err != nil {
+		s.c.counters.fillErrors.Add(1)
+		return stampede.LeaseLost, err
+	}
 	reply, err := s.session.Eval(ctx, wireCall(s.fillCall(token, &e)))
 	if err != nil {
 		s.c.counters.fillErrors.Add(1)

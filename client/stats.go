@@ -31,6 +31,7 @@ type CacheStats struct {
 	Foreign       uint64 // entries that could not be read: other bytes, another codec, a failed decode. Each is loaded again
 	Cleared       uint64 // entries that a Clear or InvalidateTag had made unreadable
 	Expired       uint64 // entries past their time on the node's clock though the node still had them
+	BodiesGone    uint64 // large values whose body was not there though their entry was: evicted, or replaced at that moment. Read again, or a miss
 	Oversized     uint64 // values above MaxValueBytes, returned but not stored
 	Unencodable   uint64 // values that the codec could not encode, returned but not stored
 	NodeErrors    uint64 // commands to nodes that failed
@@ -40,7 +41,7 @@ type CacheStats struct {
 type counters struct {
 	waiting atomic.Int64
 	l1Misses, l1Doubted, l2Hits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
-	invalidations, marksFailed, setsOlder, foreign, cleared, expired, oversized, unencodable, nodeErrors atomic.Uint64
+	invalidations, marksFailed, setsOlder, foreign, cleared, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
 }
 
 // Stats returns the cache's counters. It is cheap and may be called at any time.
@@ -51,7 +52,8 @@ func (c *Cache[V]) Stats() CacheStats {
 		Fills: n.fills.Load(), FillsRefused: n.fillsRefused.Load(), FillErrors: n.fillErrors.Load(),
 		Refreshes: n.refreshes.Load(), RefreshErrors: n.refreshErrors.Load(), Invalidations: n.invalidations.Load(),
 		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Cleared: n.cleared.Load(), Expired: n.expired.Load(),
-		Oversized: n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
+		BodiesGone: n.bodiesGone.Load(),
+		Oversized:  n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
 	}
 	if c.l1 != nil {
 		l := c.l1.Stats()

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,23 +131,31 @@ func (c *Cache[V]) set(ctx context.Context, values map[string]V, o SetOptions) e
 		return err
 	}
 	defer c.client.writes.leave()
-	calls := make(map[string]invalidation.Call, len(values))
+	entries := make(map[string]*entry[V], len(values))
 	for _, k := range keys {
-		call, err := c.setCall(c.slot(k), values[k], o)
-		if err != nil {
-			return err
+		e := c.seal(values[k], false, c.slot(k).node, time.Now(), 0, o)
+		if e.wire == nil {
+			return &KeyError{k, e.fault}
 		}
-		calls[k] = call
+		entries[k] = &e
 	}
-	return c.everywhere(ctx, "set", keys, func(s *slot[V]) invalidation.Call { return calls[s.key] }, c.countSet)
+	return c.everywhere(ctx, "set", keys, script[V]{
+		before: func(ctx context.Context, part []*slot[V]) error {
+			return stageAll(ctx, part, func(s *slot[V]) *entry[V] { return entries[s.key] })
+		},
+		call: func(s *slot[V]) invalidation.Call {
+			e := entries[s.key]
+			return invalidation.Set(s.names, e.wire, e.hard, e.version, noEpoch)
+		},
+		check: c.countSet,
+	})
 }
 
-func (c *Cache[V]) setCall(s *slot[V], v V, o SetOptions) (invalidation.Call, error) {
-	e := c.seal(v, false, s.node, time.Now(), 0, o)
-	if e.wire == nil {
-		return invalidation.Call{}, &KeyError{s.key, e.fault}
-	}
-	return invalidation.Set(s.names, e.wire, e.hard, e.version, noEpoch), nil
+// script is what everywhere does with the keys of one node.
+type script[V any] struct {
+	before func(ctx context.Context, part []*slot[V]) error // an error: the node did not answer. nil: nothing to do before
+	call   func(*slot[V]) invalidation.Call
+	check  func(reply any) error
 }
 
 func (c *Cache[V]) countSet(reply any) error {
@@ -180,21 +189,23 @@ func (c *Cache[V]) invalidate(ctx context.Context, keys []string, version uint64
 // reader that took its ticket in between may have read the owner before it was invalidated.
 func (c *Cache[V]) invalidateInside(ctx context.Context, keys []string, version uint64) error {
 	c.counters.invalidations.Add(uint64(len(keys)))
-	call := func(s *slot[V]) invalidation.Call {
-		return invalidation.Invalidate(s.names, version, markTTL, noEpoch)
-	}
-	return c.everywhere(context.WithoutCancel(ctx), "invalidate", keys, call, func(reply any) error {
-		r, err := invalidation.ParseInvalidate(reply)
-		if err == nil && r.MarkFailed {
-			c.counters.marksFailed.Add(1)
-		}
-		return err
+	return c.everywhere(context.WithoutCancel(ctx), "invalidate", keys, script[V]{
+		call: func(s *slot[V]) invalidation.Call {
+			return invalidation.Invalidate(s.names, version, markTTL, noEpoch)
+		},
+		check: func(reply any) error {
+			r, err := invalidation.ParseInvalidate(reply)
+			if err == nil && r.MarkFailed {
+				c.counters.marksFailed.Add(1)
+			}
+			return err
+		},
 	})
 }
 
 // everywhere runs one script for each key on its owner, one pipeline a node, the nodes in parallel, and then drops what this process
 // itself holds of these keys.
-func (c *Cache[V]) everywhere(ctx context.Context, op string, keys []string, call func(*slot[V]) invalidation.Call, check func(reply any) error) error {
+func (c *Cache[V]) everywhere(ctx context.Context, op string, keys []string, do script[V]) error {
 	groups := make(map[int][]*slot[V])
 	for _, k := range keys {
 		s := c.slot(k)
@@ -203,7 +214,7 @@ func (c *Cache[V]) everywhere(ctx context.Context, op string, keys []string, cal
 	errs := make([]error, len(c.client.nodes))
 	var wg sync.WaitGroup
 	for owner, slots := range groups {
-		wg.Go(func() { errs[owner] = c.onNode(ctx, op, slots, call, check) })
+		wg.Go(func() { errs[owner] = c.onNode(ctx, op, slots, do) })
 	}
 	wg.Wait()
 	for _, k := range keys {
@@ -213,20 +224,16 @@ func (c *Cache[V]) everywhere(ctx context.Context, op string, keys []string, cal
 }
 
 // onNode is one node's part of everywhere, in pipelines of a bounded number of commands.
-func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], call func(*slot[V]) invalidation.Call, check func(reply any) error) error {
+func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], do script[V]) error {
 	failed := &NodeError{Node: slots[0].nodeID(), Op: op}
 	for len(slots) > 0 {
 		part := slots[:min(len(slots), maxScripts)]
 		slots = slots[len(part):]
-		calls := make([]redisnode.Call, len(part))
-		for i, s := range part {
-			calls[i] = wireCall(call(s))
-		}
 		trouble := false
-		for i, r := range part[0].node.EvalMany(ctx, calls) {
+		for i, r := range do.run(ctx, part) {
 			err := r.Err
 			if err == nil {
-				err = check(r.Reply)
+				err = do.check(r.Reply)
 			}
 			if err != nil {
 				failed.Keys, failed.Err = append(failed.Keys, part[i].key), err
@@ -245,6 +252,20 @@ func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], call
 	}
 	c.counters.nodeErrors.Add(1)
 	return failed
+}
+
+// run is one pipeline.
+func (do *script[V]) run(ctx context.Context, part []*slot[V]) []redisnode.Result {
+	if do.before != nil {
+		if err := do.before(ctx, part); err != nil {
+			return slices.Repeat([]redisnode.Result{{Err: err}}, len(part))
+		}
+	}
+	calls := make([]redisnode.Call, len(part))
+	for i, s := range part {
+		calls[i] = wireCall(do.call(s))
+	}
+	return part[0].node.EvalMany(ctx, calls)
 }
 
 // dropLocal detaches the flights of a key and then drops its copy and tickets in this process. In this order: a reader that takes its

@@ -3,7 +3,8 @@
 --
 -- fill: store what was loaded under a lease, if that is still allowed.
 --
--- KEYS  1 data   2 lease   3 mark   4 generation, 5 tag log of the cache, where it has them
+-- KEYS  1 data   2 lease   3 mark   4 generation, 5 tag log of the cache, where it has them   6 body, 7 staged body, where the value has one
+--       apart (see body.lua)
 -- ARGV  1 token ("t" and the caller's bytes)
 --       2 value, beginning with the entry header
 --       3 its lifetime in ms
@@ -15,7 +16,7 @@
 --       7 "1" if the reader could not read the stored bytes: their version is not compared
 --       8 with KEYS 4: the number of the generation that the lease was granted under, in decimal
 --       9 and on: the tags of the value
--- reply "stored", "lease-lost", "below-mark" or "older-than-stored"
+-- reply "stored", "lease-lost", "below-mark" or "older-than-stored"; an error if the staged body is not there
 --
 -- The interleavings it exists for:
 --   slow reader:    1. A takes the lease and reads row version 1
@@ -45,7 +46,7 @@
 local version, negative = ARGV[4], ARGV[5] == '1'
 
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then
-  return 'lease-lost'
+  return refused('lease-lost')
 end
 
 -- outdated(): was the cache cleared, or one of the tags invalidated, since the lease was granted?
@@ -61,19 +62,24 @@ local function outdated()
 end
 if KEYS[4] and outdated() then
   redis.call('UNLINK', KEYS[2])
-  return 'lease-lost'
+  return refused('lease-lost')
 end
 
 local mark = floor(KEYS[3])
 if mark and (negative or older(version, mark)) then
   redis.call('UNLINK', KEYS[2])
-  return 'below-mark'
+  return refused('below-mark')
 end
 
 local stored = entry(KEYS[1])
 if stored and ARGV[7] ~= '1' and older(version, string.sub(stored, 9, 16)) then
   redis.call('UNLINK', KEYS[2])
-  return 'older-than-stored'
+  return refused('older-than-stored')
+end
+
+if missing() then
+  redis.call('UNLINK', KEYS[2])
+  return redis.error_reply('ERR the body is not there')
 end
 
 -- The SET comes first: after any other write the node would let it through even when its memory
@@ -81,6 +87,7 @@ end
 local ok = redis.pcall('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 redis.call('UNLINK', KEYS[2])
 if type(ok) == 'table' and ok.err then
-  return ok
+  return refused(ok)
 end
+settle(ARGV[3])
 return 'stored'

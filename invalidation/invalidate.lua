@@ -3,7 +3,7 @@
 --
 -- invalidate: remove an entry, void every fill of it that is under way, leave a mark.
 --
--- KEYS  1 data   2 lease   3 mark
+-- KEYS  1 data   2 lease   3 mark, and where values may have their bodies apart   4 body
 -- ARGV  1 row version that was written, 8 big-endian bytes; all zero: not known
 --       2 lifetime of the mark in ms
 --       3 epoch of the caller's cluster map, 8 big-endian bytes. Taken and ignored today. One day
@@ -25,6 +25,9 @@
 local none = string.rep('\0', 8)
 local removed = redis.call('UNLINK', KEYS[1])
 redis.call('UNLINK', KEYS[2])
+if KEYS[4] then -- nobody can reach it any more: only its memory is wanted, so it may fail
+  redis.pcall('UNLINK', KEYS[4])
+end
 
 local old, new = floor(KEYS[3]), ARGV[1]
 if old and older(new, old) then

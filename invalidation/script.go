@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	// What several scripts need: comparing versions, reading an entry, reading a mark, the cache's generation, an entry's stamp.
+	// What several scripts need: comparing versions, reading an entry, reading a mark, the cache's generation, an entry's stamp, moving a body.
 	//
 	//go:embed older.lua
 	olderSource string
@@ -25,6 +25,8 @@ var (
 	generationSource string
 	//go:embed stamp.lua
 	stampSource string
+	//go:embed body.lua
+	bodySource string
 
 	//go:embed lease.lua
 	leaseSource string
@@ -47,10 +49,10 @@ var (
 // Computed once: a call must not pay for hashing its script.
 var (
 	leaseScript      = newScript("lease", entrySource, floorSource, generationSource, leaseSource)
-	fillScript       = newScript("fill", olderSource, entrySource, floorSource, generationSource, fillSource)
+	fillScript       = newScript("fill", olderSource, entrySource, floorSource, generationSource, bodySource, fillSource)
 	releaseScript    = newScript("release", releaseSource)
 	invalidateScript = newScript("invalidate", olderSource, floorSource, invalidateSource)
-	setScript        = newScript("set", olderSource, entrySource, floorSource, generationSource, stampSource, setSource)
+	setScript        = newScript("set", olderSource, entrySource, floorSource, generationSource, stampSource, bodySource, setSource)
 	clearScript      = newScript("clear", generationSource, clearSource)
 	tagScript        = newScript("tag", generationSource, tagSource)
 	taggedScript     = newScript("tagged", generationSource, taggedSource)
@@ -82,14 +84,26 @@ type Keys struct {
 
 	// Of is the cache that the key is of, where it can be cleared as a whole or by tags.
 	Of Group
+
+	// Body is where the body of a large value lies, which the entry under Data only names. "" where
+	// there are no such values. [Invalidate] removes it.
+	Body string
+	// Staged is where the caller has put the body of the value that it brings to [Fill] or [Set], under a
+	// name that is used once; "" where the value has no body apart. It moves to Body in the step that stores
+	// the entry, and is removed in the step that refuses it. It needs Body and Of.
+	Staged string
 }
 
-// all gives the names as KEYS of a script: those of the group last, and only where there are any.
+// all gives the names as KEYS of a script: those of the group, and of a body, last, and only where there are any.
 func (k *Keys) all() []string {
-	if k.Of.Generation == "" {
+	switch {
+	case k.Of.Generation == "":
 		return []string{k.Data, k.Lease, k.Mark}
+	case k.Staged == "":
+		return []string{k.Data, k.Lease, k.Mark, k.Of.Generation, k.Of.Tags}
+	default:
+		return []string{k.Data, k.Lease, k.Mark, k.Of.Generation, k.Of.Tags, k.Body, k.Staged}
 	}
-	return []string{k.Data, k.Lease, k.Mark, k.Of.Generation, k.Of.Tags}
 }
 
 // Call is one script call, ready for EVALSHA (or EVAL): the script, its KEYS and its ARGV. The

@@ -3,12 +3,13 @@
 --
 -- set: store a value without a lease, for caches that are themselves the truth.
 --
--- KEYS  1 data   2 lease   3 mark   4 generation of the cache, where it has one
+-- KEYS  1 data   2 lease   3 mark   4 generation of the cache, where it has one   6 body, 7 staged body, where the value has one apart (see
+--       body.lua)
 -- ARGV  1 value, beginning with the entry header
 --       2 its lifetime in ms
 --       3 its version, 8 big-endian bytes; all zero: it has none, and the last write wins
 --       4 epoch of the caller's cluster map, 8 big-endian bytes; taken and ignored today, see fill
--- reply "stored", "below-mark" or "older-than-stored"
+-- reply "stored", "below-mark" or "older-than-stored"; an error if the staged body is not there
 --
 -- The interleavings it exists for:
 --   crossing writers: 1. A makes version 1 of a session, B makes version 2 of it
@@ -40,14 +41,18 @@ end
 if version ~= none then
   local mark = floor(KEYS[3])
   if mark and older(version, mark) then
-    return 'below-mark'
+    return refused('below-mark')
   end
   local stored = entry(KEYS[1])
   if stored and readable(stored) and older(version, string.sub(stored, 9, 16)) then
-    return 'older-than-stored'
+    return refused('older-than-stored')
   end
 end
 
+if missing() then
+  return redis.error_reply('ERR the body is not there')
+end
 redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
 redis.call('UNLINK', KEYS[2])
+settle(ARGV[2])
 return 'stored'

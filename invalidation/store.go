@@ -134,9 +134,13 @@ type Invalidated struct {
 // refuse every fill that has none, which in a cache without versions is all of them: each
 // invalidation would switch the cache off for that key for markTTL.
 func Invalidate(k Keys, version uint64, markTTL time.Duration, epoch uint64) Call {
+	keys := []string{k.Data, k.Lease, k.Mark}
+	if k.Body != "" {
+		keys = append(keys, k.Body)
+	}
 	return Call{
 		Script: invalidateScript,
-		Keys:   []string{k.Data, k.Lease, k.Mark},
+		Keys:   keys,
 		Args:   []any{versionBytes(version), millis(markTTL), versionBytes(epoch)},
 	}
 }

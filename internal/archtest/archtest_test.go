@@ -37,8 +37,8 @@ var allowed = map[string]struct {
 	"internal/redisnode": {[]string{"github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging", "github.com/redis/go-redis/v9/maintnotifications"},
 		"the only code that drives the Redis driver, so that it can be exchanged; it imports nothing of ours"},
 	"client": {[]string{
-		"golang.org/x/time/rate", module + "/ring", module + "/hotkey", module + "/localcache", module + "/stampede", module + "/invalidation", module + "/internal/redisnode",
-		"github.com/redis/go-redis/v9",
+		"golang.org/x/sync/singleflight", "golang.org/x/time/rate", module + "/ring", module + "/hotkey", module + "/localcache", module + "/stampede", module + "/invalidation", module + "/internal/redisnode",
+		"github.com/redis/go-redis/v9", "github.com/klauspost/compress/s2", "github.com/klauspost/compress/zstd",
 	}, "the façade: it knows the five leaves and the node, and names the driver's types where users hand them in; never miniredis"},
 	"client/clienttest": {[]string{module + "/client", module + "/ring", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
 		"for users' tests: it stands on the public façade, and it alone brings miniredis"},

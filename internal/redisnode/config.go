@@ -44,7 +44,7 @@ type Config struct {
 	// answers each step just in time can take five: place, dial, HELLO, INFO, the command.
 	Timeout time.Duration
 	// PoolSize is the largest number of connections, and so of operations under way at once;
-	// pipelines count as one. 0 means 16.
+	// pipelines count as one. 0 means 16. Bodies ([Node.GetBody]) have up to LargeConns more.
 	PoolSize int
 	// Options may change the driver's options: TLSConfig, Username and Password or a provider of
 	// them, Dialer, DB, ClientName, OnConnect (called after the package's own), Limiter. It is

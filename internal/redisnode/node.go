@@ -25,6 +25,7 @@ type Node struct {
 	session atomic.Pointer[Session]
 	clock   clock
 	reads   reads
+	large   *large // nil in the node of a large itself
 	ailing  atomic.Bool
 	done    chan struct{} // closed by Close
 
@@ -45,12 +46,19 @@ func New(cfg Config) (*Node, error) {
 	if cfg.PoolSize == 0 {
 		cfg.PoolSize = defaultPoolSize
 	}
-	n := &Node{cfg: cfg, options: *cfg.options(), done: make(chan struct{}), sessions: map[*Session]struct{}{}}
+	n := newNode(cfg, *cfg.options())
+	n.large = newLarge(n)
+	return n, nil
+}
+
+// newNode makes a node of a configuration that is complete, with the driver's options that were made of it.
+func newNode(cfg Config, o redis.Options) *Node {
+	n := &Node{cfg: cfg, options: o, done: make(chan struct{}), sessions: map[*Session]struct{}{}}
 	n.reads.node, n.reads.byKey = n, make(map[string]*read)
 	s := newSession(n)
 	n.sessions[s] = struct{}{}
 	n.session.Store(s)
-	return n, nil
+	return n
 }
 
 // ID is the node's name in its Config.
@@ -218,5 +226,8 @@ func (n *Node) Close() error {
 		<-s.drained
 	}
 	n.reads.close()
+	if n.large != nil {
+		n.large.close()
+	}
 	return nil
 }
