@@ -30,6 +30,10 @@ var golden = []struct {
 	{"format1-negative", header{codec: codecJSON, negative: true, created: time.UnixMilli(1_700_000_000_000), soft: 30 * time.Second, hard: 30 * time.Second}, ""},
 	{"format1-stamp-tags", header{codec: codecJSON, version: 2, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: 2 * time.Second, stamp: 0x0102030405060708, tags: []string{"category:3", "\x00\xff"}}, "{}"},
 	{"format1-user-codec", header{codec: FirstUserCodec, version: math.MaxUint64, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: 2 * time.Second}, "payload"},
+	{"format1-s2", header{codec: codecJSON, version: 5, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: time.Minute, packed: packing{CompressS2, 120}}, goldenS2},
+	{"format1-zstd", header{codec: codecJSON, version: 5, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: time.Minute, packed: packing{CompressZstd, 120}}, goldenZstd},
+	{"format1-stub", header{codec: codecBytes, version: 7, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: time.Minute, apart: apart{bodyID{0: 1, 15: 16}, 1 << 20}}, ""},
+	{"format1-stub-s2", header{codec: codecBytes, version: 7, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: time.Minute, packed: packing{CompressS2, 1 << 20}, apart: apart{bodyID{0: 1, 15: 16}, 300_000}}, ""},
 }
 
 func TestEnvelopeGolden(t *testing.T) {
@@ -90,7 +94,13 @@ func TestEnvelopeForeign(t *testing.T) {
 		"header ends early":   edit(func(b []byte) []byte { b[7] = headerBytes - 1; return b }),
 		"header ends outside": edit(func(b []byte) []byte { b[6] = 0xFF; return b }),
 		"TTL beyond reason":   edit(func(b []byte) []byte { b[40] = 0x7F; return b }),
-		"broken extension":    withExtension(good, []byte{1, 0, 200}),
+		"broken extension":    withExtension(good, []byte{200, 0, 200}),
+		"packed, not how":     edit(func(b []byte) []byte { b[5] |= flagPacked; return b }),
+		"how, but not packed": withExtension(good, []byte{extPacked, 0, 5, 1, 0, 0, 0, 7}),
+		"apart, not where":    edit(func(b []byte) []byte { b[5] |= flagApart; return b }),
+		"apart and here":      flagged(withExtension(good, append([]byte{extApart, 0, 20, 1}, make([]byte, 19)...)), flagApart),
+		"how is too short":    flagged(withExtension(good, []byte{extPacked, 0, 4, 1, 0, 0, 7}), flagPacked),
+		"negative and packed": flagged(withExtension(good, []byte{extPacked, 0, 5, 1, 0, 0, 0, 7}), flagPacked|flagNegative),
 	} {
 		if h, _, ok := parseEnvelope(b); ok {
 			t.Errorf("%s: read as %+v", name, h)
@@ -107,6 +117,11 @@ func TestEnvelopeExtensions(t *testing.T) {
 	if !ok || h.version != 3 || string(payload) != "payload" {
 		t.Errorf("read as %+v %q %v", h, payload, ok)
 	}
+}
+
+func flagged(envelope []byte, flags byte) []byte {
+	envelope[5] |= flags
+	return envelope
 }
 
 func withExtension(envelope, ext []byte) []byte {
@@ -165,7 +180,7 @@ func TestNames(t *testing.T) {
 					what := space + "|" + name + "|" + key + "|" + string(rune('0'+schema))
 					names := newNaming(space, name, schema)
 					k := names.companions(names.data(key))
-					for _, physical := range []string{k.Data, k.Lease, k.Mark} {
+					for _, physical := range []string{k.Data, k.Lease, k.Mark, k.Body, stagedName(k.Data, bodyID{1})} {
 						if other, twice := seen[physical]; twice {
 							t.Errorf("%q is a name of both %q and %q", physical, other, what)
 						}

@@ -32,7 +32,7 @@ const (
 	// stagedTTL is how long a staged body waits for its script, beyond the time in which that must have come.
 	stagedTTL = 10 * time.Second
 	// rereads bounds how often a read follows a stub that was replaced while it asked for the body.
-	rereads = 3
+	rereads = 8
 )
 
 // stagedName is the name under which a body waits. It cannot be any other key's: a data key ends with ":v" and digits.

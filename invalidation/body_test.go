@@ -19,49 +19,58 @@ import (
 // bodyCases are what the scripts do with bodies. Before each, the entry of version 5 is there with the body "old", reader A has the lease, and what
 // is in the case is staged or changed.
 var bodyCases = []struct {
-	name   string
-	call   func(k invalidation.Keys) invalidation.Call
-	staged bool
-	mark   uint64
-	reply  string // "" for an error
-	body   string // afterwards
+	name    string
+	call    func(k invalidation.Keys) invalidation.Call
+	staged  bool
+	mark    uint64
+	cleared int    // the generation below which all is gone; the lease is of generation 5
+	reply   string // "" for an error
+	body    string // afterwards
 }{
-	{"fill", fillBody("A", 6), true, 0, "stored", "new"},
-	{"fill without its lease", fillBody("B", 6), true, 0, "lease-lost", "old"},
-	{"fill below the mark", fillBody("A", 6), true, 9, "below-mark", "old"},
-	{"fill of an older row", fillBody("A", 4), true, 0, "older-than-stored", "old"},
-	{"fill whose body is gone", fillBody("A", 6), false, 0, "", "old"},
-	{"set", setBody(6), true, 0, "stored", "new"},
-	{"set below the mark", setBody(6), true, 9, "below-mark", "old"},
-	{"set of an older row", setBody(4), true, 0, "older-than-stored", "old"},
-	{"set whose body is gone", setBody(6), false, 0, "", "old"},
+	{"fill", fillBody("A", 6), true, 0, 0, "stored", "new"},
+	{"fill without its lease", fillBody("B", 6), true, 0, 0, "lease-lost", "old"},
+	{"fill into a cache that was cleared", fillBody("A", 6), true, 0, 7, "lease-lost", "old"},
+	{"fill below the mark", fillBody("A", 6), true, 9, 0, "below-mark", "old"},
+	{"fill of an older row", fillBody("A", 4), true, 0, 0, "older-than-stored", "old"},
+	{"fill whose body is gone", fillBody("A", 6), false, 0, 0, "", "old"},
+	{"set", setBody(6), true, 0, 0, "stored", "new"},
+	{"set below the mark", setBody(6), true, 9, 0, "below-mark", "old"},
+	{"set of an older row", setBody(4), true, 0, 0, "older-than-stored", "old"},
+	{"set whose body is gone", setBody(6), false, 0, 0, "", "old"},
 	{"invalidate", func(k invalidation.Keys) invalidation.Call {
 		k.Staged = ""
 		return invalidation.Invalidate(k, 0, time.Minute, 0)
-	}, false, 0, "invalidated", ""},
+	}, false, 0, 0, "invalidated", ""},
+}
+
+// stampedEntry is an entry of generation 8.
+func stampedEntry(version uint64, payload string) string {
+	return entryOf(version, strings.Repeat("\x00", 32)+"\x01\x00\x08"+be(8)+payload)
 }
 
 func fillBody(token string, version uint64) func(invalidation.Keys) invalidation.Call {
 	return func(k invalidation.Keys) invalidation.Call {
-		return invalidation.Fill(k, invalidation.Filling{Token: token, Value: []byte(entryOf(version, "new")), TTL: time.Hour, Version: version})
+		return invalidation.Fill(k, invalidation.Filling{Token: token, Value: []byte(stampedEntry(version, "new")), TTL: time.Hour, Version: version, Generation: 5})
 	}
 }
 
 func setBody(version uint64) func(invalidation.Keys) invalidation.Call {
 	return func(k invalidation.Keys) invalidation.Call {
-		return invalidation.Set(k, []byte(entryOf(version, "new")), time.Hour, version, 0)
+		return invalidation.Set(k, []byte(stampedEntry(version, "new")), time.Hour, version, 0)
 	}
 }
 
 // bodies runs the cases with scripts that edit may have changed; the error is the first thing that is not as it should be.
 func bodies(ctx context.Context, b backend, edit func(invalidation.Script) string) error {
 	k := keysOf("large")
+	k.Of = invalidation.Group{Generation: "g:large", Tags: "t:large"}
 	k.Body, k.Staged = "b:large", "b:large~1"
 	for _, tc := range bodyCases {
 		p := b.Pipeline()
-		put(ctx, p, k, shelf{data: cell{val: entryOf(5, "old"), ttl: minute}, lease: cell{val: "tA", ttl: minute}})
+		put(ctx, p, k, shelf{data: cell{val: stampedEntry(5, "old"), ttl: minute}, lease: cell{val: "tA", ttl: minute}})
 		p.Set(ctx, k.Body, "old", time.Minute)
 		p.Del(ctx, k.Staged)
+		p.Set(ctx, k.Of.Generation, fmt.Sprintf("9 %d", tc.cleared), 0)
 		if tc.staged {
 			p.Set(ctx, k.Staged, "new", 10*time.Second)
 		}
@@ -109,14 +118,15 @@ func TestBodies(t *testing.T) {
 func TestEveryBodyGuardIsNeeded(t *testing.T) {
 	b := backend{"redis", connect(t, redistest.Start(t, redistest.Config{}).Addr())}
 	for _, m := range []struct{ script, old, broken string }{
-		{"fill", "return KEYS[5] and redis.call('EXISTS', KEYS[5]) == 0", "return false"},
-		{"set", "return KEYS[5] and redis.call('EXISTS', KEYS[5]) == 0", "return false"},
-		{"fill", "redis.call('RENAME', KEYS[5], KEYS[4])", ""},
-		{"set", "redis.call('RENAME', KEYS[5], KEYS[4])", ""},
+		{"fill", "return KEYS[7] and redis.call('EXISTS', KEYS[7]) == 0", "return false"},
+		{"set", "return KEYS[7] and redis.call('EXISTS', KEYS[7]) == 0", "return false"},
+		{"fill", "redis.call('RENAME', KEYS[7], KEYS[6])", ""},
+		{"set", "redis.call('RENAME', KEYS[7], KEYS[6])", ""},
 		{"fill", "redis.call('PEXPIRE'", "tostring('PEXPIRE'"},
 		{"fill", "settle(ARGV[3])", ""},
 		{"set", "settle(ARGV[2])", ""},
-		{"fill", "return refused('lease-lost')", "return 'lease-lost'"},
+		{"fill", "redis.call('UNLINK', KEYS[2])\n  return refused('lease-lost')", "redis.call('UNLINK', KEYS[2])\n  return 'lease-lost'"},
+		{"fill", "~= ARGV[1] then\n  return refused('lease-lost')", "~= ARGV[1] then\n  return 'lease-lost'"},
 		{"fill", "return refused('below-mark')", "return 'below-mark'"},
 		{"fill", "return refused('older-than-stored')", "return 'older-than-stored'"},
 		{"set", "return refused('below-mark')", "return 'below-mark'"},
