@@ -313,3 +313,53 @@ func oversized(t *testing.T, limit int) {
 		t.Errorf("the heap has grown by %d bytes", grown)
 	}
 }
+
+// TestLargeInPlaceCodec: a codec may decode in the bytes that it gets, also where callers share a transfer.
+func TestLargeInPlaceCodec(t *testing.T) {
+	server := redistest.Start(t, redistest.Config{})
+	cl := open(t, client.Config{Nodes: []ring.Node{{ID: "a", Addr: server.Addr()}}, OperationTimeout: 5 * time.Second})
+	c := newCache(t, cl, largeConfig(func(c *client.CacheConfig[string]) {
+		c.Codec = inPlace{}
+		c.Load = func(context.Context, string) (string, error) { return sized("v", 200_000), nil }
+	}))
+	if _, err := c.Get(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for range 5 {
+				if v, err := c.Get(t.Context(), "k"); err != nil || v != sized("v", 200_000) {
+					t.Errorf("%d bytes, %v", len(v), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if s := c.Stats(); s.Loads != 1 {
+		t.Errorf("%d loads", s.Loads)
+	}
+}
+
+// TestLargeValueOnANodeThatHangs: a body that does not come is a node error, and the value comes from the loader; in a cache that is itself the
+// truth it is the caller's error.
+func TestLargeValueOnANodeThatHangs(t *testing.T) {
+	server := redistest.Start(t, redistest.Config{})
+	cl := open(t, client.Config{Nodes: []ring.Node{{ID: "a", Addr: server.Addr()}}, OperationTimeout: 100 * time.Millisecond})
+	c := newCache(t, cl, largeConfig(func(c *client.CacheConfig[string]) {
+		c.Load = func(context.Context, string) (string, error) { return sized("v", 5000), nil }
+	}))
+	truth := newCache(t, cl, largeConfig(func(c *client.CacheConfig[string]) { c.Name, c.Truth, c.NoEarlyRefresh = "t", true, false }))
+	var node *client.NodeError
+	server.Stop()
+	if v, err := c.Get(t.Context(), "k"); err != nil || v != sized("v", 5000) {
+		t.Errorf("%d bytes, %v", len(v), err)
+	}
+	if err := truth.Set(t.Context(), "k", sized("v", 5000)); !errors.As(err, &node) || node.Node != "a" || len(node.Keys) != 1 {
+		t.Errorf("Set: %v, want a *NodeError", err)
+	}
+	server.Cont()
+	if s := c.Stats(); s.NodeErrors == 0 || s.Fills != 0 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -116,7 +116,10 @@ func (l *large) join(k transferKey, size int) (*transfer, error) {
 		body, err := l.get(ctx, k, size)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.forget(k, t) // before it is done: who comes from now on starts another
+		l.forget(k, t)              // before it is done: who comes from now on starts another
+		if err != nil && l.closed { // not a cancellation: that would look like the caller's own
+			err = l.failed("GETRANGE", ErrClosed)
+		}
 		t.body, t.err = body, err
 		close(t.done)
 	})
