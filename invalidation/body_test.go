@@ -5,6 +5,7 @@ package invalidation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -88,8 +89,8 @@ func bodies(ctx context.Context, b backend, edit func(invalidation.Script) strin
 		case tc.reply != "" && tc.reply != "invalidated" && reply != tc.reply:
 			return fmt.Errorf("%s: answered %v, want %s", tc.name, reply, tc.reply)
 		}
-		if body, err := b.Get(ctx, k.Body).Result(); body != tc.body || (err != nil && err != redis.Nil) {
-			return fmt.Errorf("%s: the body is %q (%v), want %q", tc.name, body, err, tc.body)
+		if body, err := b.Get(ctx, k.Body).Result(); body != tc.body || (err != nil && !errors.Is(err, redis.Nil)) {
+			return fmt.Errorf("%s: the body is %q, want %q", tc.name, body, tc.body)
 		}
 		if n := b.Exists(ctx, k.Staged).Val(); n != 0 {
 			return fmt.Errorf("%s: what was staged is still there", tc.name)
