@@ -34,7 +34,7 @@ func startWrongClocks(t *testing.T, program string, server *redistest.Server, s 
 		s.Value = "by " + offset.String()
 		processes[offset] = skew.Start(t, program, offset, s)
 		r := processes.want(t, offset, skew.Order{Op: "clock"})
-		if got := r.Wall.Sub(time.Now()); (got - offset).Abs() > time.Second {
+		if got := time.Until(r.Wall); (got - offset).Abs() > time.Second {
 			t.Fatalf("the wall clock of this process is off by %v, want %v", got, offset)
 		}
 		if (r.Offset + offset).Abs() > time.Second { // all on one machine: what the node is ahead is what the process is behind

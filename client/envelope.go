@@ -151,6 +151,11 @@ func (h *header) appendExtensions(dst []byte) []byte {
 // setStamp writes the stamp into an entry that appendEnvelope made.
 func setStamp(wire []byte, stamp uint64) { binary.BigEndian.PutUint64(wire[stampAt:], stamp) }
 
+// setCreated does so with created-at.
+func setCreated(wire []byte, created time.Time) {
+	binary.BigEndian.PutUint64(wire[24:], uint64(created.UnixMilli()))
+}
+
 // parseEnvelope reads an envelope. The payload is a part of data. ok is false for foreign bytes.
 func parseEnvelope(data []byte) (h header, payload []byte, ok bool) {
 	if len(data) < headerBytes || data[0] != magic0 || data[1] != magic1 || data[2] < formatOldest || data[2] > formatNow {

@@ -13,6 +13,9 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/invalidation"
 )
 
 var update = flag.Bool("update", false, "write the golden files of the envelope")
@@ -195,5 +198,39 @@ func TestNames(t *testing.T) {
 	}
 	if got, want := newNaming("shop", "product", 3).data("a{b}c"), "shop/product:a{b}c:v3"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestEarlyRefreshOfTheFuture: what is left of clock estimation makes the age of a new entry negative, sometimes. It counts as zero: such an entry is
+// refreshed early by exactly the readers that would refresh one of age zero, neither always nor never.
+func TestEarlyRefreshOfTheFuture(t *testing.T) {
+	const draws = 1000
+	node, err := redisnode.New(redisnode.Config{ID: "n", Addr: "127.0.0.1:1"}) // never asked: its clock is this one
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = node.Close() }()
+	next := 0.0
+	c := &Cache[string]{cfg: CacheConfig[string]{Codec: defaultCodec[string](), Beta: 1}, draw: func() float64 { next++; return (next - 1) / draws }}
+	elected := func(ahead time.Duration) (n int) {
+		next = 0
+		for range draws {
+			h := header{codec: c.cfg.Codec.ID(), created: time.Now().Add(ahead), soft: time.Hour, hard: 2 * time.Hour, cost: 20 * time.Minute, stamp: 1}
+			e, f := c.judge(appendEnvelope(nil, h, []byte("v")), node, invalidation.Generation{Seq: 1, Cleared: 1})
+			if f == softened {
+				n++
+			}
+			if f == unusable || e.ageAt(time.Now()) > time.Second {
+				t.Fatalf("%v ahead: judged %v, age %v", ahead, f, e.ageAt(time.Now()))
+			}
+		}
+		return n
+	}
+	// exp(-3) of the readers: the draws within 1/1000 of the formula, and a test machine that needs a while for a thousand of them
+	want := int(draws * math.Exp(-3))
+	for _, ahead := range []time.Duration{0, time.Second, 4 * time.Second} {
+		if n := elected(ahead); n < want-1 || n > want+1 {
+			t.Errorf("%v ahead: %d of %d readers refresh, want %d", ahead, n, draws, want)
+		}
 	}
 }

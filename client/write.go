@@ -139,12 +139,13 @@ func (c *Cache[V]) set(ctx context.Context, values map[string]V, o SetOptions) e
 		}
 		entries[k] = &e
 	}
-	return c.everywhere(ctx, "set", keys, script[V]{
+	return c.everywhere(ctx, opSet, keys, script[V]{
 		before: func(ctx context.Context, part []*slot[V]) error {
 			return stageAll(ctx, part, func(s *slot[V]) *entry[V] { return entries[s.key] })
 		},
 		call: func(s *slot[V]) invalidation.Call {
 			e := entries[s.key]
+			setCreated(e.wire, s.node.Now(time.Now())) // its clock may not have been known before
 			return invalidation.Set(s.names, e.wire, e.hard, e.version, noEpoch)
 		},
 		check: c.countSet,
@@ -157,6 +158,9 @@ type script[V any] struct {
 	call   func(*slot[V]) invalidation.Call
 	check  func(reply any) error
 }
+
+// opSet is NodeError.Op of a Set.
+const opSet = "set"
 
 func (c *Cache[V]) countSet(reply any) error {
 	r, err := invalidation.ParseSet(reply)
@@ -226,6 +230,14 @@ func (c *Cache[V]) everywhere(ctx context.Context, op string, keys []string, do 
 // onNode is one node's part of everywhere, in pipelines of a bounded number of commands.
 func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], do script[V]) error {
 	failed := &NodeError{Node: slots[0].nodeID(), Op: op}
+	if op == opSet { // an entry carries the node's time, which must be known
+		failed.Err = slots[0].node.Meet(ctx)
+	}
+	if failed.Err != nil {
+		c.counters.nodeErrors.Add(1)
+		failed.Keys = keysOf(slots)
+		return failed
+	}
 	for len(slots) > 0 {
 		part := slots[:min(len(slots), maxScripts)]
 		slots = slots[len(part):]

@@ -105,6 +105,11 @@ func (n *Node) TTL(key string) time.Duration { return n.server.TTL(key) }
 // FastForward lets d pass for the expiry of the node's keys alone. In a synctest bubble time.Sleep does that, for everything.
 func (n *Node) FastForward(d time.Duration) { n.server.FastForward(d) }
 
+// SetTime sets the node's clock, which TIME and expiry go by, to t, as an operator or NTP does, and stops it there until the next call; the zero time lets it
+// follow the true time again. Set forward, keys expire by as much earlier. Set back, they live on for what was left of them (a real server
+// keeps them longer by the step).
+func (n *Node) SetTime(t time.Time) { n.server.SetTime(t) }
+
 // dial is the Dialer that the configuration hands to the driver.
 func (n *Node) dial(context.Context, string, string) (net.Conn, error) {
 	n.mu.Lock()

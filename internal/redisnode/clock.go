@@ -42,6 +42,10 @@ func (r reading) contradicts(later reading) bool {
 
 // clock estimates the server's clock from the last few readings. Safe for concurrent use; an
 // estimate takes no lock.
+//
+// When somebody sets the server's clock, the next reading (of Run: within a second) shows it. Until
+// then the estimate is off by the step; what is stamped with it meanwhile seems older by a step
+// forward, and of the future after a step back.
 type clock struct {
 	best atomic.Pointer[reading] // nil: none yet
 	mu   sync.Mutex

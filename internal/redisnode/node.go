@@ -90,6 +90,17 @@ func (n *Node) Probe(ctx context.Context) (Info, error) {
 	return n.Info(), err
 }
 
+// Meet makes sure that Now tells the node's clock: it does what Probe does if the node has never been connected to, and else nothing. An entry that
+// is stamped before the first connection would carry the local clock's time, which may be an hour off. It may be nil although the clock is
+// not known, for an ACL user that may not call TIME.
+func (n *Node) Meet(ctx context.Context) error {
+	if n.clock.best.Load() != nil {
+		return nil
+	}
+	_, err := n.Probe(ctx)
+	return err
+}
+
 // Run is the health loop: every second it does what Probe does. It returns nil when ctx ends or
 // the node is closed; its owner waits for that. Without it the clock stays what it was at the last
 // connect, and a restart of the server is noticed by the next operation.

@@ -38,7 +38,7 @@ func TestWallClockIsWrong(t *testing.T) {
 		if err != nil || r.Err != "" {
 			t.Fatalf("%+v: %s, %v", o, r.Err, err)
 		}
-		return r, r.Wall.Sub(time.Now())
+		return r, time.Until(r.Wall)
 	}
 	for _, offset := range []time.Duration{-5 * time.Minute, 0, time.Hour + 999*time.Millisecond, -10*time.Second - 999*time.Millisecond} {
 		p := Start(t, program, offset, Setup{Addr: "127.0.0.1:1", Name: "x", TTL: time.Minute})
