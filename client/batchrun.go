@@ -23,6 +23,7 @@ type batchRun[V any] struct {
 	led  *stampede.Batch[outcome[V]]
 	todo []*slot[V]
 	mode stampede.Mode // of its leases: Miss (the zero), or Refresh for entries that are there and are to be loaded all the same
+	left func() bool // whether the caller has left
 }
 
 // grant is a key that this run loads: under a lease, or, where there is none, without filling.
@@ -54,12 +55,31 @@ func (r *batchRun[V]) run(ctx context.Context) {
 	}
 }
 
-// inParts is leaseAndLoad for any number of keys, one LoadMany call after the other.
+// inParts is leaseAndLoad for any number of keys, one LoadMany call after the other. When the caller has left, the parts that have not begun are only loaded
+// where somebody else waits for them: a call for very many keys must not keep the source busy long after nobody wants them.
 func (r *batchRun[V]) inParts(ctx context.Context, slots []*slot[V], withoutLease bool) (held []*slot[V]) {
+	begun := false
 	for part := range slices.Chunk(slots, r.c.cfg.MaxLoadKeys) {
-		held = append(held, r.leaseAndLoad(ctx, part, withoutLease)...)
+		if begun && r.left() {
+			part = r.wanted(part)
+		}
+		if len(part) > 0 {
+			held = append(held, r.leaseAndLoad(ctx, part, withoutLease)...)
+		}
+		begun = true
 	}
 	return held
+}
+
+// wanted drops the keys that only the caller wanted.
+func (r *batchRun[V]) wanted(slots []*slot[V]) (rest []*slot[V]) {
+	kept := r.led.Drop(keysOf(slots))
+	for _, s := range slots {
+		if len(kept) > 0 && kept[0] == s.key { // they are in the same order
+			kept, rest = kept[1:], append(rest, s)
+		}
+	}
+	return rest
 }
 
 // leaseAndLoad takes the limiter's place first, then the leases, then loads what it got, and returns what others hold.

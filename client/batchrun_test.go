@@ -238,3 +238,79 @@ func TestBatchHearsOfAFailureWithTheLeaseGivenBack(t *testing.T) {
 		})
 	}
 }
+
+// TestBatchDropsWhatNobodyWants: when the caller of a batch has left, the LoadMany call that is under way is finished and stored; of the parts that have not begun,
+// only what others wait for is loaded.
+func TestBatchDropsWhatNobodyWants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var loads []int
+		c := batchProcess(t, clienttest.Start(t, 2), func(ctx context.Context, keys []string) (map[string]string, error) {
+			mu.Lock()
+			loads = append(loads, len(keys))
+			mu.Unlock()
+			time.Sleep(time.Second)
+			return all("v")(ctx, keys)
+		}, func(cfg *client.CacheConfig[string]) { cfg.MaxLoadKeys = 10 })
+		keys, _ := numbered(50)
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // in the second of five parts
+		defer cancel()
+		var left sync.WaitGroup
+		left.Go(func() {
+			m, err := c.GetMany(ctx, keys)
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "40 keys") || len(m) != 10 {
+				t.Errorf("the caller that left: %d values, %v", len(m), err)
+			}
+		})
+		time.Sleep(500 * time.Millisecond)
+		waiting := make(map[string]bool)
+		mu.Lock()
+		if len(loads) != 1 {
+			t.Errorf("%v parts have begun, want one", loads)
+		}
+		mu.Unlock()
+		for _, k := range []string{keys[3], keys[47], keys[0]} { // somebody else's, of different parts or of the same
+			waiting[k] = true
+			left.Go(func() {
+				if v, err := c.Get(context.Background(), k); err != nil || v != "v" {
+					t.Errorf("somebody else's read: %q, %v", v, err)
+				}
+			})
+		}
+		left.Wait()
+		time.Sleep(10 * time.Second)
+		loaded := 0
+		for _, n := range loads {
+			loaded += n
+		}
+		if loaded < 20 || loaded > 20+len(waiting) {
+			t.Errorf("parts of %v keys were loaded, want the two that had begun and what others waited for", loads)
+		}
+		if m, err := c.GetMany(t.Context(), keys); err != nil || len(m) != len(keys) {
+			t.Errorf("afterwards: %d values, %v", len(m), err)
+		}
+		total := 0
+		for _, n := range loads {
+			total += n
+		}
+		if total != len(keys) {
+			t.Errorf("%d keys were loaded in all, want each once, %d", total, len(keys))
+		}
+	})
+}
+
+// TestGetManyOfManyFailures: every key's error is in the error, and its text fits into a log.
+func TestGetManyOfManyFailures(t *testing.T) {
+	down := errors.New("down")
+	c := batchProcess(t, clienttest.Start(t, 1), func(context.Context, []string) (map[string]string, error) { return nil, down }, nil)
+	keys, _ := numbered(100)
+	_, err := c.GetMany(t.Context(), keys)
+	var ke *client.KeyError
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // this very error is looked at
+	if !errors.Is(err, down) || !errors.As(err, &ke) || !ok || len(joined.Unwrap()) != len(keys) {
+		t.Errorf("%v", err)
+	}
+	if text := err.Error(); strings.Count(text, "\n") != 8 || !strings.Contains(text, "and 92 more") || !strings.Contains(text, ke.Key) {
+		t.Errorf("the text is\n%s", text)
+	}
+}

@@ -182,7 +182,7 @@ func TestNames(t *testing.T) {
 				for _, key := range keys {
 					what := space + "|" + name + "|" + key + "|" + string(rune('0'+schema))
 					names := newNaming(space, name, schema)
-					k := names.companions(names.data(key))
+					k := names.keys(key)
 					for _, physical := range []string{k.Data, k.Lease, k.Mark, k.Body, stagedName(k.Data, bodyID{1})} {
 						if other, twice := seen[physical]; twice {
 							t.Errorf("%q is a name of both %q and %q", physical, other, what)

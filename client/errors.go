@@ -96,6 +96,26 @@ func (e *KeyError) Error() string { return fmt.Sprintf("shelf: key %s: %v", shor
 // Unwrap returns the cause.
 func (e *KeyError) Unwrap() error { return e.Err }
 
+// keyErrors joins the errors of single keys. Its text names the first few: that of a call for a hundred thousand keys must fit into a log.
+type keyErrors []error
+
+func (e keyErrors) Error() string {
+	const most = 8
+	var b strings.Builder
+	for i, err := range e[:min(len(e), most)] {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(err.Error())
+	}
+	if n := len(e) - most; n > 0 {
+		fmt.Fprintf(&b, "\nand %d more", n)
+	}
+	return b.String()
+}
+
+func (e keyErrors) Unwrap() []error { return e }
+
 // NodeError says that a write (an invalidation or a Set) did not reach a node, or a read of a cache that is itself the truth, and for which keys.
 type NodeError struct {
 	Node string   // the node's id

@@ -80,6 +80,10 @@ func (n naming) key(data string) (string, bool) {
 	return key, ok1 && ok2
 }
 
-func (n naming) companions(data string) invalidation.Keys {
-	return invalidation.Keys{Data: data, Lease: leasePrefix + data, Mark: markPrefix + data, Body: bodyPrefix + data, Of: n.of}
+// keys is all the names of a key, cut out of one string: a batch makes very many.
+func (n naming) keys(key string) invalidation.Keys {
+	data := n.prefix + key + n.suffix
+	names := markPrefix + data + leasePrefix + data + bodyPrefix + data
+	m, l := len(markPrefix)+len(data), len(leasePrefix)+len(data)
+	return invalidation.Keys{Data: names[len(markPrefix):m], Lease: names[m : m+l], Mark: names[:m], Body: names[m+l:], Of: n.of}
 }

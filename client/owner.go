@@ -38,9 +38,14 @@ type slot[V any] struct {
 var _ stampede.Shelf[entry[int]] = (*slot[int])(nil)
 
 func (c *Cache[V]) slot(key string) *slot[V] {
-	data := c.names.data(key)
-	i := c.client.ring.OwnerIndex(data)
-	return &slot[V]{c: c, key: key, names: c.names.companions(data), owner: i, node: c.client.nodes[i]}
+	s := c.slotOf(key)
+	return &s
+}
+
+func (c *Cache[V]) slotOf(key string) slot[V] {
+	names := c.names.keys(key)
+	i := c.client.ring.OwnerIndex(names.Data)
+	return slot[V]{c: c, key: key, names: names, owner: i, node: c.client.nodes[i]}
 }
 
 // nodeID is the owner's id, for provenance.

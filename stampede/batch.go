@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // ErrAbandoned is what waiters get for a key whose batch ended without giving
@@ -31,10 +33,12 @@ type Batch[V any] struct {
 	flight *Flight[V]
 	keys   []string
 	calls  map[string]*call[V]
+	began  atomic.Bool
 	close  sync.Once
 }
 
-// Lead takes the lead of those keys that nobody leads, in one step. For the
+// Lead takes the lead of those keys that nobody leads, some hundreds in one
+// step: others get their turns in between. For the
 // others it returns what to wait on; a key that ctx itself is loading is among
 // them and answers ErrRecursiveLoad at once. Keys that occur twice count
 // once. Every key is then either in led.Keys() or in others. The error is
@@ -51,9 +55,25 @@ func (f *Flight[V]) Lead(ctx context.Context, keys []string) (led *Batch[V], oth
 	led = &Batch[V]{flight: f, calls: make(map[string]*call[V], len(keys))}
 	others = make(map[string]*Wait[V])
 	joined := f.clock.next()
+	for part := range slices.Chunk(keys, leadAtOnce) {
+		led.claim(ctx, part, joined, others)
+	}
+	if len(led.keys) == 0 {
+		led.Close()
+	}
+	return led, others, nil
+}
+
+// leadAtOnce bounds how many keys Lead claims before others have their turn at the flight.
+const leadAtOnce = 512
+
+// claim is Lead for some of the keys, in one step.
+func (b *Batch[V]) claim(ctx context.Context, keys []string, joined uint64, others map[string]*Wait[V]) {
+	f := b.flight
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, key := range keys {
-		if led.calls[key] != nil || others[key] != nil {
+		if b.calls[key] != nil || others[key] != nil {
 			continue
 		}
 		if isLoading(ctx, f, key) {
@@ -62,15 +82,10 @@ func (f *Flight[V]) Lead(ctx context.Context, keys []string) (led *Batch[V], oth
 			c.joins++
 			others[key] = &Wait[V]{call: c, joined: joined, shared: true}
 		} else {
-			led.keys = append(led.keys, key)
-			led.calls[key] = f.lead(key)
+			b.keys = append(b.keys, key)
+			b.calls[key] = f.lead(key)
 		}
 	}
-	f.mu.Unlock()
-	if len(led.keys) == 0 {
-		led.Close()
-	}
-	return led, others, nil
 }
 
 // Keys returns the keys that the batch leads, in the order in which they were
@@ -105,11 +120,15 @@ func (b *Batch[V]) Go(ctx context.Context, load func(ctx context.Context)) {
 }
 
 // Began is called right before the source is read; see [Run.Began]. It counts
-// for all keys that have no result yet.
+// for all keys that have no result yet. The first call counts, further ones cost
+// nothing: a batch of very many keys may load them in parts.
 func (b *Batch[V]) Began() {
+	if b.began.Swap(true) {
+		return // the first call counts, and it has counted for all
+	}
 	now := b.flight.clock.next()
 	for _, c := range b.calls {
-		c.began.CompareAndSwap(0, now)
+		c.setBegan(now)
 	}
 }
 
@@ -132,6 +151,27 @@ func (b *Batch[V]) Finish(key string, value V, err error) (shared bool) {
 		return false
 	}
 	return b.flight.finish(key, c, value, err)
+}
+
+// Drop gives up those of keys that have no result yet and that nobody else has ever joined, with ErrAbandoned, and
+// returns the others: for an owner that has parts left to load when its caller is gone. Who asks for a dropped key from now on
+// leads it.
+func (b *Batch[V]) Drop(keys []string) (kept []string) {
+	var none V
+	for _, key := range keys {
+		c := b.calls[key]
+		if c == nil {
+			continue
+		}
+		b.flight.mu.Lock()
+		if c.joins == 0 || c.over() {
+			b.flight.end(key, c, none, ErrAbandoned)
+		} else {
+			kept = append(kept, key)
+		}
+		b.flight.mu.Unlock()
+	}
+	return kept
 }
 
 // Wait returns what to wait on for a key of Keys, for an owner that loads in

@@ -202,3 +202,81 @@ func TestLead_OwnerLeaves(t *testing.T) {
 		mustClose(t, &f)
 	})
 }
+
+// TestBatchDrop: keys that only the batch's owner wanted end, and are free for the next; what somebody else has joined, or what has its result, stays.
+func TestBatchDrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f stampede.Flight[int]
+		led, _, err := f.Lead(t.Context(), []string{"done", "joined", "nobody's"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		led.Finish("done", 1, nil)
+		_, others, err := f.Lead(t.Context(), []string{"joined"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept := led.Drop([]string{"done", "joined", "nobody's", "never led"}); len(kept) != 1 || kept[0] != "joined" {
+			t.Errorf("kept %q, want what was joined", kept)
+		}
+		for key, done := range map[string]bool{"done": true, "joined": false, "nobody's": true} {
+			if led.Wait(key).Done() != done {
+				t.Errorf("%s: Done is %v", key, !done)
+			}
+		}
+		if r, err := led.Wait("done").Get(t.Context()); err != nil || r.Value != 1 {
+			t.Errorf("what has its result: %v, %v", r.Value, err)
+		}
+		if _, err := led.Wait("nobody's").Get(t.Context()); !errors.Is(err, stampede.ErrAbandoned) {
+			t.Errorf("what was dropped: %v", err)
+		}
+		next, _, err := f.Lead(t.Context(), []string{"nobody's"})
+		if err != nil || len(next.Keys()) != 1 {
+			t.Errorf("what was dropped cannot be led again: %v", err)
+		}
+		next.Close()
+		led.Finish("joined", 2, nil)
+		if r, err := others["joined"].Get(t.Context()); err != nil || r.Value != 2 {
+			t.Errorf("what was joined: %v, %v", r.Value, err)
+		}
+		led.Close()
+		if err := f.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBatchBegan: the first call counts, for every key of the batch, also for those that join in between.
+func TestBatchBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f stampede.Flight[int]
+		keys := make([]string, 1500) // more than are claimed in one step
+		for i := range keys {
+			keys[i] = strconv.Itoa(i)
+		}
+		led, _, err := f.Lead(t.Context(), keys)
+		if err != nil || !slices.Equal(led.Keys(), keys) {
+			t.Fatalf("%d of %d keys are led, %v", len(led.Keys()), len(keys), err)
+		}
+		join := func() map[string]*stampede.Wait[int] {
+			_, others, err := f.Lead(t.Context(), keys)
+			if err != nil || len(others) != len(keys) {
+				t.Fatalf("%d of %d keys are led by somebody, %v", len(others), len(keys), err)
+			}
+			return others
+		}
+		early := join()
+		led.Began()
+		late := join()
+		led.Began()
+		for _, k := range keys {
+			led.Finish(k, 1, nil)
+			a, _ := early[k].Get(t.Context())
+			b, _ := late[k].Get(t.Context())
+			if a.Late || !b.Late {
+				t.Fatalf("key %s: joined before the load and late %v, after it began and late %v", k, a.Late, b.Late)
+			}
+		}
+		led.Close()
+	})
+}

@@ -111,6 +111,9 @@ type Wait[V any] struct {
 	err    error // set instead of call when waiting would be a deadlock
 }
 
+// Done reports whether there is a result, or an error: Get would not wait.
+func (w *Wait[V]) Done() bool { return w.err != nil || w.call.over() }
+
 // Get waits for the result, or until ctx is over, in which case it returns ctx's
 // error and disturbs nobody. It may be called again and concurrently.
 func (w *Wait[V]) Get(ctx context.Context) (Result[V], error) {

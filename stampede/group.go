@@ -202,6 +202,11 @@ func (f *Flight[V]) fly(ctx context.Context, key string, c *call[V], run func(co
 func (f *Flight[V]) finish(key string, c *call[V], value V, err error) (shared bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.end(key, c, value, err)
+}
+
+// end is finish with f.mu held.
+func (f *Flight[V]) end(key string, c *call[V], value V, err error) (shared bool) {
 	if c.over() {
 		return c.joins > 0
 	}
