@@ -44,9 +44,12 @@ func (c *Cache[V]) GetMany(ctx context.Context, keys []string) (map[string]V, er
 		return nil, ErrClosed // also without keys
 	}
 	for i, k := range keys {
-		if err := c.admit(ctx, k); err != nil {
+		if err := checkKey(k); err != nil {
 			return nil, fmt.Errorf("shelf: keys[%d]: %w", i, err)
 		}
+	}
+	if err := ctx.Err(); err != nil && len(keys) > 0 {
+		return nil, err
 	}
 	b := &batch[V]{c: c, asked: time.Now(), found: make(map[string]V, len(keys)), failed: make(map[string]error)}
 	missing := b.read(ctx, b.local(ctx, keys))

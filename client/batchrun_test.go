@@ -279,21 +279,22 @@ func TestBatchDropsWhatNobodyWants(t *testing.T) {
 		}
 		left.Wait()
 		time.Sleep(10 * time.Second)
-		loaded := 0
-		for _, n := range loads {
-			loaded += n
+		count := func() (sum int) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, n := range loads {
+				sum += n
+			}
+			return sum
 		}
+		loaded := count()
 		if loaded < 20 || loaded > 20+len(waiting) {
-			t.Errorf("parts of %v keys were loaded, want the two that had begun and what others waited for", loads)
+			t.Errorf("%d keys were loaded, want the two that had begun and what others waited for: 20 to %d keys", loaded, 20+len(waiting))
 		}
 		if m, err := c.GetMany(t.Context(), keys); err != nil || len(m) != len(keys) {
 			t.Errorf("afterwards: %d values, %v", len(m), err)
 		}
-		total := 0
-		for _, n := range loads {
-			total += n
-		}
-		if total != len(keys) {
+		if total := count(); total != len(keys) {
 			t.Errorf("%d keys were loaded in all, want each once, %d", total, len(keys))
 		}
 	})

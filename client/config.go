@@ -177,7 +177,8 @@ type CacheConfig[V any] struct {
 	// NoEarlyRefresh leaves refreshing to SoftTTL alone.
 	NoEarlyRefresh bool
 
-	// NegativeTTL is how long "the source has no such row" is remembered; 0 means 30 s, or TTL where that is shorter. At most TTL.
+	// NegativeTTL is how long "the source has no such row" is remembered, at most: Jitter shortens it as it does TTL; 0 means 30 s, or TTL where that is
+	// shorter. At most TTL.
 	NegativeTTL time.Duration
 	// NoNegative remembers no absent rows: every read of one asks the loader.
 	NoNegative bool
@@ -186,8 +187,9 @@ type CacheConfig[V any] struct {
 	// LoadTimeout and carries the values of the first caller's context, not its cancellation: callers may leave, the work goes on.
 	Load func(ctx context.Context, key string) (V, error)
 
-	// LoadMany reads many rows at once; keys that are missing from the map do not exist. It is used by GetMany, and by Get where
-	// Load is nil. With an error the map is not used. Without it, GetMany calls Load for each key.
+	// LoadMany reads many rows at once; keys that are missing from the map do not exist (a nil map: none of them does), keys that were not asked for are ignored.
+	// It is used by GetMany, and by Get where Load is nil. Each key occurs once. With an error the map is not used, and every key of the call has
+	// failed; ErrNotFound is a mistake here. Its context is as Load's. Without it, GetMany calls Load for each key, 16 at once.
 	LoadMany func(ctx context.Context, keys []string) (map[string]V, error)
 
 	// MaxLoadKeys is the most keys that one LoadMany call gets; 0 means 1,000.

@@ -54,6 +54,9 @@ var (
 	// ErrLoadTimeout is returned when the loader took longer than LoadTimeout; it wraps context.DeadlineExceeded.
 	ErrLoadTimeout = stampede.ErrLoadTimeout
 
+	// ErrGoexit is returned when the loader ended its goroutine (runtime.Goexit, or FailNow of a test) instead of returning.
+	ErrGoexit = stampede.ErrGoexit
+
 	// ErrClusterMode is returned by New for a node that runs in Redis Cluster mode: there the server decides where a key
 	// lives, here the client does.
 	ErrClusterMode = redisnode.ErrClusterMode

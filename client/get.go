@@ -53,14 +53,22 @@ type Result[V any] struct {
 
 // GetOptions are the options of GetWith and LookupWith.
 type GetOptions struct {
-	BypassL1 bool // do not read this process's own copies
-	NoFill   bool // store nothing, take no lease: for reads that must not push anything out, or values not to be shared
-	Refresh  bool // do not read the cache at all: load, then store the result for everybody
+	// BypassL1: do not read this process's own copy. What the owner has or the loader says replaces it.
+	BypassL1 bool
+
+	// NoFill: take no lease, store nothing on a node nor in this process, start no refresh: for reads that must not push anything out, or
+	// values not to be shared. What the caches hold is read as ever.
+	NoFill bool
+
+	// Refresh: do not read the cache at all: load, and store the result for everybody, whatever is there and whoever is loading it. The load begins
+	// after the call did; two such calls are two loads. This process's own copy goes, others' within their L1TTL. A load that fails leaves
+	// what is there. With NoFill nothing is stored. On a cache that is itself the truth it is BypassL1: the owner is asked.
+	Refresh bool
 }
 
 // Get returns the value of a key: from this process, from the node that owns it, or from the loader. See the package comment for the
-// way it goes. The errors are ErrNotFound, the loader's own, ErrLoadTimeout, ctx's, ErrOverloaded, ErrInvalidKey, ErrRecursiveLoad and
-// ErrClosed. A node that fails is none, but for a cache that is itself the truth: nobody else can be asked there, and the error
+// way it goes. The errors are ErrNotFound, the loader's own, ErrLoadTimeout, *PanicError or ErrGoexit where it did not return, ctx's, ErrOverloaded, ErrInvalidKey,
+// ErrRecursiveLoad and ErrClosed. A node that fails is none, but for a cache that is itself the truth: nobody else can be asked there, and the error
 // is a *NodeError.
 func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
 	r, err := c.lookup(ctx, key, nil, GetOptions{})
@@ -73,7 +81,9 @@ func (c *Cache[V]) Lookup(ctx context.Context, key string) (Result[V], error) {
 }
 
 // GetWith is Get with a loader for this call, and options. A nil load is the cache's own loader. Callers that miss the same key at
-// the same time share one load, whosever loader it is: give loaders for one key that read the same row.
+// the same time share one load, whosever loader it is: give loaders for one key that read the same row. A refresh behind the caller's back, where this
+// call starts one, uses its loader as well. A cache that is itself the truth asks a loader that is given for a key that is missing, and stores what
+// it says.
 func (c *Cache[V]) GetWith(ctx context.Context, key string, load func(ctx context.Context, key string) (V, error), o GetOptions) (V, error) {
 	r, err := c.lookup(ctx, key, load, o)
 	return r.Value, err
@@ -153,7 +163,8 @@ func leftBy(ctx context.Context, err error) error {
 
 // local is the answer of an L1 hit.
 func (c *Cache[V]) local(e *l1Entry[V], now time.Time) (Result[V], error) {
-	r := Result[V]{Layer: LayerL1, Node: c.client.nodeID(e.owner), Age: now.Sub(e.born), Version: e.version}
+	age := now.Sub(e.born)
+	r := Result[V]{Layer: LayerL1, Node: c.client.nodeID(e.owner), Age: age, Version: e.version, Stale: age >= e.soft}
 	if e.negative {
 		return r, ErrNotFound
 	}

@@ -17,6 +17,7 @@ type l1Entry[V any] struct {
 	born     time.Time // when the entry's age was zero, on this process's monotonic clock
 	owner    int       // the node it came from
 	negative bool
+	soft     time.Duration // the age from which it is stale
 	stamp    uint64
 	tags     []string
 }
@@ -57,7 +58,7 @@ func (t ticket[V]) commit(e *entry[V], owner int, asked, now time.Time) {
 	}
 	age := e.ageAt(asked)
 	left := min(t.c.cfg.L1TTL, e.hard-age)
-	kept := l1Entry[V]{version: e.version, born: asked.Add(-age), owner: owner, negative: e.negative, stamp: e.stamp, tags: e.tags}
+	kept := l1Entry[V]{version: e.version, born: asked.Add(-age), owner: owner, negative: e.negative, soft: e.soft, stamp: e.stamp, tags: e.tags}
 	if !e.negative {
 		kept.value = t.c.copied(e.value)
 	}
