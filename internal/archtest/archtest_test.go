@@ -34,7 +34,8 @@ var allowed = map[string]struct {
 	"localcache":   {[]string{"github.com/hashicorp/golang-lru/v2/simplelru"}, "a leaf: the one concurrency hazard is solved by its tickets, so it need not know who invalidates"},
 	"stampede":     {[]string{"golang.org/x/sync/semaphore", "golang.org/x/sync/singleflight"}, "a leaf: it knows a Shelf by its interface, not Redis"},
 	"invalidation": {[]string{}, "a leaf: scripts, calls and replies are data; sending them is the node's business"},
-	"internal/redisnode": {[]string{"github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging", "github.com/redis/go-redis/v9/maintnotifications"},
+	"internal/redisnode": {[]string{"github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging", "github.com/redis/go-redis/v9/maintnotifications",
+		"github.com/redis/go-redis/v9/push"},
 		"the only code that drives the Redis driver, so that it can be exchanged; it imports nothing of ours"},
 	"client": {[]string{
 		"golang.org/x/sync/singleflight", "golang.org/x/time/rate", module + "/ring", module + "/hotkey", module + "/localcache", module + "/stampede", module + "/invalidation", module + "/internal/redisnode",

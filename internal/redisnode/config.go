@@ -61,6 +61,11 @@ type Config struct {
 	// OnHealth is called by Run when a check fails after one that succeeded (the first of all counts as coming after a success),
 	// and, with nil, when one succeeds again. Nil means nobody wants to know.
 	OnHealth func(err error)
+	// Push is called with the names of keys that have changed since they were read through a [Tracking], in the order of
+	// the changes, and with nil when a Tracking has ended: any may have changed. It is never called twice at once. It must
+	// return quickly, since pushes and the answers that keep the Tracking fresh wait behind it, and must not use the Node.
+	// Nil means that no Tracking is built.
+	Push func(names []string)
 }
 
 func (c *Config) validate() error {

@@ -50,11 +50,11 @@ var troubleCodes = []string{
 // IsTrouble reports whether err speaks against the node: it could not be reached, did not answer
 // in time, closed the connection, talked nonsense, runs in the wrong mode, refuses this client, or
 // cannot be written (READONLY, MISCONF, NOREPLICAS, OOM, LOADING, MASTERDOWN and the like). The
-// end of a caller's context, [ErrRunChanged], [ErrClosed] and ordinary error replies such as
-// WRONGTYPE do not. A full pool does (the node is too slow for the load), as a timeout.
+// end of a caller's context, [ErrRunChanged], [ErrClosed], [ErrTrackingOver] and ordinary error
+// replies such as WRONGTYPE do not. A full pool does (the node is too slow for the load), as a timeout.
 func IsTrouble(err error) bool {
 	var e *Error
-	if !errors.As(err, &e) || errors.Is(err, ErrRunChanged) || errors.Is(err, ErrClosed) {
+	if !errors.As(err, &e) || errors.Is(err, ErrRunChanged) || errors.Is(err, ErrClosed) || errors.Is(err, ErrTrackingOver) {
 		return false
 	}
 	if reply := redis.Error(nil); errors.As(e.Err, &reply) {

@@ -22,6 +22,7 @@ type greeting struct {
 	can                  Capabilities
 	clock                reading
 	hasClock             bool
+	noTracking           error // what CLIENT TRACKING was refused with
 }
 
 // onConnect runs on every new connection, before the command it was made for.
@@ -68,7 +69,7 @@ func (n *Node) greet(ctx context.Context, cn *redis.Conn) (greeting, error) {
 		return greeting{}, &connectError{"reading INFO, TIME and ROLE on a new connection", err}
 	}
 
-	g := greeting{role: parseRole(role.Val()), can: Capabilities{Tracking: tracking.Err() == nil, Lua: lua[0].Err() == nil}}
+	g := greeting{role: parseRole(role.Val()), can: Capabilities{Tracking: tracking.Err() == nil, Lua: lua[0].Err() == nil}, noTracking: tracking.Err()}
 	switch err := info.Err(); {
 	case err == nil:
 		g.parseInfo(info.Val())

@@ -52,6 +52,9 @@ type Info struct {
 	ClockError  time.Duration
 	// LastError is what the last Probe (or beat of Run) failed with; nil after a success.
 	LastError error
+	// TrackingError is why there is no [Tracking]: what the last one ended with, or an attempt, or that the server does
+	// not know or not permit CLIENT TRACKING. Nil while there is one, before the first connection, and if Push is nil.
+	TrackingError error
 }
 
 // Info returns what was last seen of the node, without asking it.

@@ -20,14 +20,15 @@ const beat = time.Second
 // blocks on a node that is dead for longer than the timeouts of its [Config] say. Safe for
 // concurrent use.
 type Node struct {
-	cfg     Config
-	options redis.Options
-	session atomic.Pointer[Session]
-	clock   clock
-	reads   reads
-	large   *large // nil in the node of a large itself
-	ailing  atomic.Bool
-	done    chan struct{} // closed by Close
+	cfg      Config
+	options  redis.Options
+	session  atomic.Pointer[Session]
+	clock    clock
+	reads    reads
+	tracking tracker
+	large    *large // nil in the node of a large itself
+	ailing   atomic.Bool
+	done     chan struct{} // closed by Close
 
 	mu       sync.Mutex
 	info     Info // without the clock
@@ -55,6 +56,7 @@ func New(cfg Config) (*Node, error) {
 func newNode(cfg Config, o redis.Options) *Node {
 	n := &Node{cfg: cfg, options: o, done: make(chan struct{}), sessions: map[*Session]struct{}{}}
 	n.reads.node, n.reads.byKey = n, make(map[string]*read)
+	n.tracking.news = make(chan struct{}, 1)
 	s := newSession(n)
 	n.sessions[s] = struct{}{}
 	n.session.Store(s)
@@ -103,8 +105,10 @@ func (n *Node) Meet(ctx context.Context) error {
 
 // Run is the health loop: every second it does what Probe does. It returns nil when ctx ends or
 // the node is closed; its owner waits for that. Without it the clock stays what it was at the last
-// connect, and a restart of the server is noticed by the next operation.
+// connect, and a restart of the server is noticed by the next operation. As long as it runs, and
+// Push is set, the Node has a [Tracking] where it can. Call it once.
 func (n *Node) Run(ctx context.Context) error {
+	defer n.startTracking(ctx)()
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
 	ill := false
@@ -179,12 +183,15 @@ func (n *Node) met(s *Session, g greeting, first bool) {
 	prev := n.infoLocked()
 	if first {
 		n.info = Info{Version: g.version, Engine: g.engine, RunID: g.runID, StartedAt: g.startedAt}
+		n.info.TrackingError = n.noTracking(g)
 	}
 	n.info.see(g.role)
+	news := g.can.Tracking && (first || !n.info.Capabilities.Tracking)
 	n.info.Capabilities.Tracking = g.can.Tracking || !first && n.info.Capabilities.Tracking
 	n.info.Capabilities.Lua = g.can.Lua || !first && n.info.Capabilities.Lua
 	cur := n.infoLocked()
 	n.mu.Unlock()
+	n.trackingMet(g.runID, news)
 	if first && n.cfg.OnRun != nil {
 		n.cfg.OnRun(prev, cur)
 	}
@@ -220,13 +227,17 @@ func (n *Node) closed() bool {
 
 // Close closes all connections and returns when no operation is under way any more: those that
 // were fail with [ErrClosed] within their timeout, and so does every later one. It ends Run, but
-// does not wait for it. Closing again does nothing. The error is always nil.
+// does not wait for it, except for the last Push(nil). Closing again does nothing. The error is always nil.
 func (n *Node) Close() error {
 	n.mu.Lock()
 	if !n.shut {
 		n.shut = true
 		close(n.done)
 	}
+	if n.tracking.cancel != nil {
+		n.tracking.cancel()
+	}
+	tracked := n.tracking.done
 	var open []*Session
 	for s := range n.sessions {
 		open = append(open, s)
@@ -239,6 +250,9 @@ func (n *Node) Close() error {
 	n.reads.close()
 	if n.large != nil {
 		n.large.close()
+	}
+	if tracked != nil {
+		<-tracked
 	}
 	return nil
 }

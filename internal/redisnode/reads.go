@@ -221,10 +221,7 @@ func (q *reads) take() []*read {
 	for len(q.queue) > 0 && time.Since(q.queue[0].since) > q.node.cfg.Timeout {
 		q.fail(&Error{Node: q.node.cfg.ID, Op: "GET", Err: redis.ErrPoolTimeout})
 	}
-	n := min(len(q.queue), batchKeys)
-	if q.size > 0 {
-		n = min(n, int(max(1, batchBytes/q.size)))
-	}
+	n := min(len(q.queue), q.batchLocked())
 	batch := q.queue[:n:n]
 	q.queue = q.queue[n:]
 	for _, r := range batch {
@@ -235,6 +232,20 @@ func (q *reads) take() []*read {
 		q.queue = nil // let go of the array
 	}
 	return batch
+}
+
+// batch is how many keys one MGET for several callers should have.
+func (q *reads) batch() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.batchLocked()
+}
+
+func (q *reads) batchLocked() int {
+	if q.size == 0 {
+		return batchKeys
+	}
+	return min(batchKeys, int(max(1, batchBytes/q.size)))
 }
 
 // fail answers the first read of the queue with an error. The caller holds mu.
@@ -261,6 +272,11 @@ func (q *reads) learn(values [][]byte) {
 			total, found = total+len(v), found+1
 		}
 	}
+	q.learnSize(total, found)
+}
+
+// learnSize takes in that so many values had so many bytes in all.
+func (q *reads) learnSize(total, found int) {
 	if found == 0 {
 		return
 	}
