@@ -186,7 +186,7 @@ func (t *Tracking) pingListener(sub *redis.PubSub) {
 func (n *Node) publish(ctx context.Context, t *Tracking) bool {
 	// The session may not have noticed that the run changed: its idle connections are dead, one look takes one of them.
 	for tries := 0; n.Session().RunID() != t.run && tries <= n.cfg.PoolSize && !t.Over(); tries++ {
-		if err := n.ask(ctx); err != nil && !deadConnection(err) {
+		if !deadConnection(n.ask(ctx)) {
 			break
 		}
 	}
