@@ -112,10 +112,18 @@ func (t *Tracking) answered(conn int, sent time.Duration) {
 		return
 	}
 	t.until.Store(int64(oldest + freshFor))
+	if !t.isReady() {
+		close(t.ready)
+	}
+}
+
+// isReady reports whether every connection has answered once.
+func (t *Tracking) isReady() bool {
 	select {
 	case <-t.ready:
+		return true
 	default:
-		close(t.ready)
+		return false
 	}
 }
 

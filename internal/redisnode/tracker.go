@@ -126,9 +126,7 @@ func (t *Tracking) live(ctx context.Context) {
 	defer stop()
 	// The driver waits for the handshake without a limit, as it does for every reply.
 	tooLong := time.AfterFunc(giveUpAfter, func() {
-		select {
-		case <-t.ready:
-		default:
+		if !t.isReady() {
 			t.end(fellSilent, errSilent)
 		}
 	})
@@ -136,7 +134,8 @@ func (t *Tracking) live(ctx context.Context) {
 	ears := t.client(listener, t.meetListener)
 	defer func() { _ = ears.Close() }()
 	ears.RegisterPushNotificationHandler("invalidate", pushes{t}, true) //nolint:errcheck // of a new client there is none yet
-	sub := ears.Subscribe(t.ctx)                                        // to nothing: pushes come without
+	// Subscribed to nothing: pushes come without, and a subscription is read all the time.
+	sub := ears.Subscribe(t.ctx) //nolint:contextcheck // t ends with ctx, in good order
 	defer func() { _ = sub.Close() }()
 	t.pingListener(sub) // connects
 	if t.Over() {

@@ -18,17 +18,19 @@ import (
 // What was read waits in a pipe, which the driver reads as if it were the connection.
 type line struct {
 	net.Conn
-	in net.Conn
+	in   net.Conn
+	shut atomic.Bool // by this side
 }
 
-func (l line) Read(b []byte) (int, error)         { return l.in.Read(b) }
-func (l line) SetReadDeadline(at time.Time) error { return l.in.SetReadDeadline(at) }
+func (l *line) Read(b []byte) (int, error)         { return l.in.Read(b) }
+func (l *line) SetReadDeadline(at time.Time) error { return l.in.SetReadDeadline(at) }
 
-func (l line) SetDeadline(at time.Time) error {
+func (l *line) SetDeadline(at time.Time) error {
 	return cmp.Or(l.in.SetReadDeadline(at), l.Conn.SetWriteDeadline(at))
 }
 
-func (l line) Close() error {
+func (l *line) Close() error {
+	l.shut.Store(true)
 	_ = l.in.Close() // a pipe has nothing to say about it
 	return l.Conn.Close()
 }
@@ -63,12 +65,16 @@ func (t *Tracking) watch(conn int, c net.Conn) net.Conn {
 		return noConn{ErrTrackingOver}
 	}
 	in, out := net.Pipe()
-	l := line{Conn: c, in: in}
-	context.AfterFunc(t.ctx, func() { _ = l.Close() })
+	l := &line{Conn: c, in: in}
+	t.workers.Add(1)
+	context.AfterFunc(t.ctx, func() { defer t.workers.Done(); _ = l.Close() })
 	t.workers.Go(func() {
 		_, err := io.Copy(out, c)
-		// First the end, then the pipe: whoever sees the error of a read finds t over.
-		t.lost(conn, cmp.Or(err, io.EOF))
+		// First the end, then the pipe: whoever sees the error of a read finds t over. But a connection that the driver has
+		// closed in the handshake was refused, and the command that it was made for comes back with the reason.
+		if !l.shut.Load() || t.isReady() {
+			t.lost(conn, cmp.Or(err, io.EOF))
+		}
 		_ = out.Close()
 		_ = l.Close()
 	})
