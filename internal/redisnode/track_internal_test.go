@@ -93,6 +93,28 @@ func TestLineNoticesItsEnd(t *testing.T) {
 	})
 }
 
+// The driver closes a connection whose handshake was refused. The reason is known to the command that needed it, and must
+// not come too late. Later the driver has no business to close one.
+func TestLineThatTheDriverCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := bareTracking()
+		for _, ready := range []bool{false, true} {
+			near, far := net.Pipe()
+			l := tr.watch(listener, near)
+			_ = l.Close()
+			synctest.Wait()
+			if tr.Over() != ready {
+				t.Errorf("ready %t: over %t", ready, tr.Over())
+			}
+			_ = far.Close()
+			for conn := range tr.heard {
+				tr.answered(conn, 0)
+			}
+		}
+		tr.workers.Wait()
+	})
+}
+
 // The driver would put another connection in the place of one it has lost. It gets none, and the Tracking is over.
 func TestDialerConnectsOnce(t *testing.T) {
 	tr := bareTracking()
@@ -110,7 +132,7 @@ func TestDialerConnectsOnce(t *testing.T) {
 		}
 	}
 	if why, _ := tr.cause(); dials != 1 || why != fillLost {
-		t.Errorf("%d dials, cause %v", dials, why)
+		t.Fatalf("%d dials, cause %v", dials, why)
 	}
 	tr.workers.Wait()
 }

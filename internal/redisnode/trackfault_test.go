@@ -292,6 +292,97 @@ func TestTrackingAndSessionMeetOneRun(t *testing.T) {
 	wantOver(t, n, h, tr)
 }
 
+// Behind one address, the fill connections reach another server than the listener, where the listener's id is somebody
+// else's. Nobody would hear of a change.
+func TestFillConnectionsMeetTheListenersServer(t *testing.T) {
+	servers := redistest.StartNodes(t, 2)
+	for range 50 { // so that the id is there
+		c, err := net.Dial("tcp", servers[1].Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+	}
+	var dials atomic.Int64
+	n := newNode(t, "cache-a.example:6379", func(c *redisnode.Config) {
+		c.Push = func([]string) {}
+		c.Options = func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				to := servers[0]
+				if dials.Add(1) > 2 { // the session's, and the listener's
+					to = servers[1]
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, to.Addr())
+			}
+		}
+	})
+	mustProbe(t, n)
+	run(t, n)
+	eventually(t, "an attempt fails", func() bool { return n.TrackingStats().Failed > 0 })
+	if err := n.Info().TrackingError; !errors.Is(err, redisnode.ErrRunChanged) || n.TrackingStats().Begun != 0 {
+		t.Errorf("%v, %+v", err, n.TrackingStats())
+	}
+}
+
+// A server that is busy with a script answers pings with an error: that proves nothing, and ends nothing.
+func TestBusyServer(t *testing.T) {
+	h := new(heard)
+	s := redistest.Start(t, redistest.Config{Args: []string{"--lua-time-limit", "20"}})
+	n := newNode(t, s.Addr(), func(c *redisnode.Config) { c.Push = h.push })
+	run(t, n)
+	tr := tracked(t, n)
+	mustGet(t, tr, "k", "")
+	killer := s.Client() // has its connection already
+	done := make(chan error, 1)
+	go func() { done <- redisEval(t.Context(), s.Addr(), "while true do end") }()
+	eventually(t, "not fresh", func() bool { return !tr.Fresh(time.Now()) })
+	if tr.Over() {
+		t.Errorf("over: %v", n.Info().TrackingError)
+	}
+	if err := killer.ScriptKill(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("the script was not killed")
+	}
+	eventually(t, "fresh again", func() bool { return tr.Fresh(time.Now()) })
+	if n.TrackingStats().Begun != 1 || h.has("*") {
+		t.Errorf("the Tracking ended: %+v", n.TrackingStats())
+	}
+}
+
+func redisEval(ctx context.Context, addr, script string) error {
+	c := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: -1, MaxRetries: -1, DisableIdentity: true})
+	defer func() { _ = c.Close() }()
+	return c.Eval(ctx, script, nil).Err()
+}
+
+// A breaker of the user's does not hold back the pings.
+func TestLimiterDoesNotConcernTracking(t *testing.T) {
+	var b breaker
+	_, n, _ := startTracked(t, func(c *redisnode.Config) { c.Options = func(o *redis.Options) { o.Limiter = &b } })
+	tr := tracked(t, n)
+	b.open.Store(true)
+	opened := time.Now()
+	if _, _, err := n.Get(t.Context(), "k"); err == nil {
+		t.Fatal("the breaker is not open")
+	}
+	eventually(t, "fresh by a later answer", func() bool { return tr.Fresh(opened.Add(time.Second)) })
+	mustGet(t, tr, "k", "")
+}
+
+// breaker lets nothing through while it is open.
+type breaker struct{ open atomic.Bool }
+
+func (b *breaker) Allow() error {
+	if b.open.Load() {
+		return errors.New("the breaker is open")
+	}
+	return nil
+}
+
+func (*breaker) ReportResult(error) {}
+
 // What a node does not permit it is not asked for again and again, and nothing else suffers.
 func TestTrackingRefused(t *testing.T) {
 	s := redistest.Start(t, redistest.Config{})
