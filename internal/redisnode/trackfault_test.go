@@ -237,7 +237,12 @@ func TestSilenceOfOneConnection(t *testing.T) {
 			m, _ := conns.Load(clients(t, s, c.name)[c.which]["addr"])
 			m.(*muted).silent.Store(true)
 			since := time.Now()
-			eventually(t, "not fresh", func() bool { return !tr.Fresh(time.Now()) })
+			eventually(t, "not fresh", func() bool {
+				if tr.Fresh(since.Add(time.Second)) {
+					t.Fatal("fresh a second after the last answer")
+				}
+				return !tr.Fresh(time.Now())
+			})
 			if took := time.Since(since); took > 2*time.Second || tr.Over() {
 				t.Errorf("not fresh after %v, over: %t", took, tr.Over())
 			}
