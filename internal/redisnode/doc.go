@@ -22,7 +22,11 @@
 // wrong comes back as an [*Error] that names node and command; [IsTrouble] says whether the node
 // is to blame.
 //
-// A Node has no goroutine of its own: [Node.Run] is the health loop, and whoever calls it waits
-// for it. The driver has one for every dial that is under way, and logs through its own global
+// What changes there. While [Node.Run] runs, a [Tracking] reads keys in such a way that the node
+// reports their next change to [Config.Push], and says at any moment whether a copy of what was
+// read through it may still be served.
+//
+// The goroutines of a Node are those of [Node.Run], which is the health loop and keeps the
+// Tracking, and of reads that share commands; Run and [Node.Close] wait for them. The driver has one for every dial that is under way, and logs through its own global
 // logger, which this package leaves alone.
 package redisnode

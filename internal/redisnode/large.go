@@ -66,6 +66,7 @@ type transfer struct {
 func newLarge(n *Node) *large {
 	cfg := n.cfg
 	cfg.PoolSize, cfg.Scripts, cfg.OnRun, cfg.OnHealth, cfg.Options = LargeConns, nil, nil, nil, nil
+	cfg.Push = nil
 	o := n.options
 	o.PoolSize = LargeConns
 	o.ReadTimeout, o.WriteTimeout = n.allowance(largest), n.allowance(largest) // each transfer sets its own deadline
