@@ -23,7 +23,7 @@ type batchRun[V any] struct {
 	led  *stampede.Batch[outcome[V]]
 	todo []*slot[V]
 	mode stampede.Mode // of its leases: Miss (the zero), or Refresh for entries that are there and are to be loaded all the same
-	left func() bool // whether the caller has left
+	left func() bool   // whether the caller has left
 }
 
 // grant is a key that this run loads: under a lease, or, where there is none, without filling.

@@ -50,6 +50,10 @@ var allowed = map[string]struct {
 	"internal/skew/wrongclock": {[]string{module + "/client", module + "/internal/skew", module + "/ring"},
 		"the process that package skew starts: a user of the public façade"},
 	"internal/workload":   {[]string{}, "the test harness: load and a database stand-in, the same for every client under test"},
+	"internal/workload":  {[]string{}, "the test harness: load and a database stand-in, the same for every client under test"},
+	"internal/suite": {[]string{module + "/client", module + "/client/clienttest", module + "/ring", module + "/internal/proc", module + "/internal/redistest",
+		"github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/maintnotifications"},
+		"the test harness: the client's behaviour on any engine. It uses the façade as its users do; never the packages behind it"},
 	"internal/archtest":   {[]string{}, "a test"},
 	"examples/quickstart": {[]string{module + "/client", module + "/client/clienttest", module + "/ring", module + "/internal/redistest"}, "an example uses what a user can use, and the harness for real servers"},
 }
