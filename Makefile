@@ -1,7 +1,9 @@
 # Shelf. `make` alone lists the targets.
 
 # The nested modules: they hold what users of the library must not have to download.
-NESTED := internal/chart examples/catalogue
+NESTED := internal/chart examples/catalogue integration
+# Those whose tests are not a part of `make test`: make integration runs them.
+APART := integration
 
 GO ?= go
 # One version of the linter, in the project's own bin: another one would find other things.
@@ -21,8 +23,12 @@ quickstart: ## see what the library does, with nothing installed
 .PHONY: test
 test: servers ## all tests, with the race detector, against real Redis and PostgreSQL (says what it skips without them; CI=true: fails)
 	$(GO) test -race ./...
-	@for m in $(NESTED); do echo "-- $$m"; (cd $$m && $(GO) test -race ./...) || exit 1; done
+	@for m in $(filter-out $(APART),$(NESTED)); do echo "-- $$m"; (cd $$m && $(GO) test -race ./...) || exit 1; done
 	@$(MAKE) --no-print-directory servers
+
+.PHONY: integration
+integration: ## the client's behaviour on every kind of node, and a table of it (Redis and Valkey in containers, where a Docker engine answers)
+	cd integration && $(GO) test -race -count=1 -timeout 10m
 
 .PHONY: servers
 servers: ## say what the tests will not find

@@ -45,7 +45,7 @@ func (r *Report) notes() string {
 	var b strings.Builder
 	switch {
 	case r.Engine.Missing != nil:
-		fmt.Fprintf(&b, "%s: NOT RUN: %v\n", r.Engine.Name, r.Engine.Missing)
+		fmt.Fprintf(&b, "%s: NOT RUN: %s\n", r.Engine.Name, strings.ReplaceAll(r.Engine.Missing.Error(), "\n", "; "))
 	case r.Version != "":
 		fmt.Fprintf(&b, "%s: %s: %s\n", r.Engine.Name, r.Version, r.count())
 	}

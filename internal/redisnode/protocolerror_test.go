@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/internal/redistest"
+)
+
+// TestKnownFaultConnectionAfterAProtocolError: a value beyond the server's proto-max-bulk-len.
+//
+//  1. the server answers "-ERR Protocol error: invalid bulk length" and closes
+//  2. the driver takes that for an ordinary error reply and puts the connection back into the pool
+//  3. the close is still on its way when a script of another key is sent over it: EOF, and scripts are sent once
+//
+// So that other key's fill, lease release or invalidation is lost. Over a proxy it happens about one time in six. Here the connection is
+// one that answers in this way, to make it certain.
+func TestKnownFaultConnectionAfterAProtocolError(t *testing.T) {
+	t.Skip("known fault: a connection that had a protocol error is used once more. Take this line out with the repair")
+	server := redistest.Start(t, redistest.Config{})
+	script := redisnode.Script{Name: "one", Source: "return 1", SHA1: "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"}
+	n, err := redisnode.New(redisnode.Config{ID: "a", Addr: server.Addr(), Timeout: 5 * time.Second, PoolSize: 1, Scripts: []redisnode.Script{script},
+		Options: func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+				return &limited{Conn: conn}, err
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	ctx := t.Context()
+	if _, err := n.Session().Eval(ctx, redisnode.Call{Script: script, Args: []any{strings.Repeat("x", 2<<20)}}); err == nil {
+		t.Fatal("the large argument was taken")
+	}
+	if _, err := n.Session().Eval(ctx, redisnode.Call{Script: script}); err != nil {
+		t.Errorf("the next script: %v", err)
+	}
+}
+
+// limited is a connection to a server that takes no more than a megabyte at once, seen from far away.
+type limited struct {
+	net.Conn
+	over, told atomic.Bool
+}
+
+func (c *limited) Write(b []byte) (int, error) {
+	if c.over.Load() {
+		return len(b), nil // the peer has closed, this end does not know it yet
+	}
+	if len(b) > 1<<20 {
+		c.over.Store(true)
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *limited) Read(b []byte) (int, error) {
+	switch {
+	case !c.over.Load():
+		return c.Conn.Read(b)
+	case c.told.CompareAndSwap(false, true):
+		return copy(b, "-ERR Protocol error: invalid bulk length\r\n"), nil
+	default:
+		return 0, net.ErrClosed
+	}
+}
