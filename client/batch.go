@@ -4,6 +4,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-shelf/shelf/internal/redisnode"
 	"github.com/go-shelf/shelf/invalidation"
 	"github.com/go-shelf/shelf/stampede"
 )
@@ -120,7 +122,8 @@ func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
 			room = make([]slot[V], 0, min(slotsAtOnce, len(keys)-i))
 		}
 		room = append(room, b.c.slotOf(k))
-		w := wanted[V]{&room[len(room)-1], b.c.wantL1(k, hot)}
+		s := &room[len(room)-1]
+		w := wanted[V]{s, b.c.wantL1(s, hot, b.asked)}
 		rest[w.owner] = append(rest[w.owner], w)
 	}
 	return rest
@@ -155,8 +158,12 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 		defer mu.Unlock()
 		missing = append(missing, w)
 	}
+	slices.SortStableFunc(group, func(x, y wanted[V]) int { return cmp.Compare(watchedFirst(x), watchedFirst(y)) })
 	for len(group) > 0 {
 		part := group[:min(len(group), group[0].node.BatchKeys(maxKeys))]
+		if cut := slices.IndexFunc(part, func(w wanted[V]) bool { return w.ticket.watch != part[0].ticket.watch }); cut > 0 {
+			part = part[:cut]
+		}
 		group = group[len(part):]
 		var vals [][]byte
 		var gen invalidation.Generation
@@ -181,6 +188,14 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 	return missing
 }
 
+// watchedFirst orders the keys that are to be read through a Tracking before the others.
+func watchedFirst[V any](w wanted[V]) int {
+	if w.ticket.watch != nil {
+		return 0
+	}
+	return 1
+}
+
 func (b *batch[V]) readPart(ctx context.Context, part []wanted[V]) ([][]byte, invalidation.Generation, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, invalidation.Generation{}, err
@@ -190,7 +205,14 @@ func (b *batch[V]) readPart(ctx context.Context, part []wanted[V]) ([][]byte, in
 		names[i] = w.names.Data
 	}
 	names[len(part)] = b.c.names.of.Generation
-	vals, err := part[0].node.MGet(ctx, names)
+	var vals [][]byte
+	err := redisnode.ErrTrackingOver
+	if t := part[0].ticket.watch; t != nil {
+		vals, err = t.MGet(ctx, names)
+	}
+	if errors.Is(err, redisnode.ErrTrackingOver) {
+		vals, err = part[0].node.MGet(ctx, names)
+	}
 	if err != nil {
 		return nil, invalidation.Generation{}, err
 	}
@@ -201,7 +223,7 @@ func (b *batch[V]) readPart(ctx context.Context, part []wanted[V]) ([][]byte, in
 func (b *batch[V]) answer(ctx context.Context, w wanted[V], data []byte, gen invalidation.Generation) bool {
 	e, f, err := w.look(ctx, data, gen)
 	if err == nil && f == unusable && w.gone != (bodyID{}) {
-		e, f, err = w.read(ctx) // the body is gone: perhaps there is a newer one
+		e, f, err = w.read(ctx, w.ticket.watch) // the body is gone: perhaps there is a newer one
 	}
 	if err != nil {
 		if leftBy(ctx, err) == nil {
@@ -214,7 +236,7 @@ func (b *batch[V]) answer(ctx context.Context, w wanted[V], data []byte, gen inv
 		return false
 	}
 	b.c.counters.l2Hits.Add(1)
-	w.ticket.commit(&e, w.owner, b.asked, time.Now())
+	w.ticket.commit(&e, w.slot, b.asked, time.Now())
 	w.ticket.cancel()
 	if f == softened && !b.c.cfg.Truth {
 		b.c.refreshBehind(ctx, w.slot, b.c.ownLoader())
@@ -345,9 +367,8 @@ func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V], again 
 			over = true
 			continue
 		}
-		if err == nil && res.Value.mayKeep() {
-			w := byKey[k]
-			w.ticket.commit(&res.Value.entry, w.owner, b.asked, time.Now())
+		if w := byKey[k]; err == nil && res.Value.mayKeep() && w.ticket.blind() {
+			w.ticket.commit(&res.Value.entry, w.slot, b.asked, time.Now())
 		}
 		b.take(k, &res.Value, err)
 	}

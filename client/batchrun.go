@@ -24,6 +24,8 @@ type batchRun[V any] struct {
 	todo []*slot[V]
 	mode stampede.Mode // of its leases: Miss (the zero), or Refresh for entries that are there and are to be loaded all the same
 	left func() bool   // whether the caller has left
+
+	wake *wake // of the keys that were watched last; nil without pushes
 }
 
 // grant is a key that this run loads: under a lease, or, where there is none, without filling.
@@ -41,10 +43,11 @@ func (g *grant[V]) mayFill() bool { return g.token != "" && !g.lost }
 func (r *batchRun[V]) run(ctx context.Context) {
 	deadline := time.Now().Add(r.c.cfg.WaitTimeout)
 	held := r.inParts(ctx, r.todo, false)
+	defer func() { r.wake.drop() }()
 	for poll := pollMin; len(held) > 0; poll = min(poll*2, pollMax) {
 		left := time.Until(deadline)
 		if left > 0 {
-			sleep(ctx, min(r.c.jittered(poll), left))
+			r.sleep(ctx, min(r.c.jittered(poll), left))
 		}
 		free, others := r.watch(ctx, held) // once at the least: this run's own load may have taken all its patience
 		held = append(others, r.inParts(ctx, free, false)...)
@@ -52,6 +55,21 @@ func (r *batchRun[V]) run(ctx context.Context) {
 			r.inParts(ctx, held, true)
 			return
 		}
+	}
+}
+
+// sleep returns after d, or when a key that was watched has changed.
+func (r *batchRun[V]) sleep(ctx context.Context, d time.Duration) {
+	if r.wake == nil {
+		sleep(ctx, d)
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.wake.changed:
+	case <-ctx.Done():
 	}
 }
 
@@ -341,6 +359,12 @@ func (r *batchRun[V]) releaseAll(ctx context.Context, leases map[string]*lease[V
 
 // watch reads entry and lease of the keys that others hold, settles those whose entry is there, and tells free from held.
 func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held []*slot[V]) {
+	r.wake.drop()
+	names := make([]string, 0, 2*len(slots))
+	for _, s := range slots {
+		names = append(names, s.names.Data, s.names.Lease)
+	}
+	r.wake = r.c.client.wakes.add(names...)
 	var mu sync.Mutex
 	eachNode(slots, nil, func(part []*slot[V]) error {
 		names := make([]string, 0, 2*len(part)+1)
@@ -349,7 +373,7 @@ func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held [
 		}
 		names = append(names, r.c.names.of.Generation)
 		r.led.Looked(keysOf(part))
-		vals, err := part[0].node.MGet(ctx, names)
+		vals, _, err := watch(ctx, part[0].node, names)
 		if err != nil {
 			r.c.counters.nodeErrors.Add(1)
 		}

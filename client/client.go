@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -30,17 +31,22 @@ type Client struct {
 	loops     sync.WaitGroup // one health loop a node
 	stopLoops context.CancelFunc
 
-	mu       sync.Mutex
-	caches   map[string]cacheCloser // by name and schema; nil once Close has begun
-	writes   gate                   // writes of caches and raw operations
-	prefixes sync.Map               // of the names of the caches' entries, for raw operations to keep off
-	closing  chan struct{}          // made by the first Close, closed when it is through
-	closed   error                  // what it returned
+	wakes wakes // of those who wait for another process's load
+
+	mu       sync.RWMutex
+	caches   map[string]registered   // by name and schema; nil once Close has begun
+	byName   map[string][]registered // by namespace and name
+	writes   gate                    // writes of caches and raw operations
+	prefixes sync.Map                // of the names of the caches' entries, for raw operations to keep off
+	closing  chan struct{}           // made by the first Close, closed when it is through
+	closed   error                   // what it returned
 }
 
-// cacheCloser is what Close needs of a Cache, whatever its type of value.
-type cacheCloser interface {
+// registered is what the client needs of a Cache, whatever its type of value.
+type registered interface {
 	close(ctx context.Context) error
+	entryPushed(name string)
+	generationPushed(node int, name string)
 }
 
 // New makes a Client. A wrong configuration is a *ConfigError. Nodes that do not answer are not an error: a service must start while
@@ -63,7 +69,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		cfg: cfg, ring: r, limiter: limiter, guard: new(stampede.Guard),
-		caches: make(map[string]cacheCloser),
+		caches: make(map[string]registered), byName: make(map[string][]registered),
 	}
 	if err := c.openNodes(); err != nil {
 		return nil, errors.Join(err, c.closeNodes())
@@ -80,7 +86,7 @@ func (c *Client) openNodes() error {
 	for _, s := range invalidation.Scripts() {
 		scripts = append(scripts, redisnode.Script(s))
 	}
-	for _, n := range c.ring.Nodes() {
+	for i, n := range c.ring.Nodes() {
 		var hook func(*redis.Options)
 		if c.cfg.Redis != nil {
 			hook = func(o *redis.Options) { c.cfg.Redis(n, o) }
@@ -89,6 +95,7 @@ func (c *Client) openNodes() error {
 			ID: n.ID, Addr: n.Addr, Timeout: c.cfg.OperationTimeout, PoolSize: c.cfg.PoolSize,
 			Options: hook, Scripts: scripts, OnRun: func(prev, now redisnode.Info) { c.logRun(n, prev, now) },
 			OnHealth: func(err error) { c.logHealth(n, err) },
+			Push:     c.onPush(i),
 		})
 		if err != nil {
 			return fmt.Errorf("shelf: node %s: %w", n.ID, err)
@@ -96,6 +103,14 @@ func (c *Client) openNodes() error {
 		c.nodes, c.ids = append(c.nodes, node), append(c.ids, n.ID)
 	}
 	return nil
+}
+
+// onPush is what a node's pushes go to; nil: they are not wanted.
+func (c *Client) onPush(node int) func(names []string) {
+	if c.cfg.NoPush {
+		return nil
+	}
+	return func(names []string) { c.pushed(node, names) }
 }
 
 // logRun tells of a server process that took another one's place.
@@ -178,7 +193,7 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 }
 
-func (c *Client) shut(ctx context.Context, caches map[string]cacheCloser) error {
+func (c *Client) shut(ctx context.Context, caches map[string]registered) error {
 	errs := []error{c.writes.close(ctx)}
 	for _, cache := range caches {
 		errs = append(errs, cache.close(ctx))
@@ -199,7 +214,7 @@ func (c *Client) closeNodes() error {
 
 // register makes a cache known to Close, and refuses a second one of the same name and schema: their entries would be each
 // other's, but not their in-process copies.
-func (c *Client) register(name string, schema int, cache cacheCloser) error {
+func (c *Client) register(name string, schema int, cache registered) error {
 	id := fmt.Sprintf("%s:v%d", name, schema)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,6 +226,8 @@ func (c *Client) register(name string, schema int, cache cacheCloser) error {
 	}
 	c.caches[id] = cache
 	c.prefixes.Store(newNaming(c.cfg.Namespace, name, schema).prefix, true)
+	full := strings.TrimSuffix(newNaming(c.cfg.Namespace, name, schema).prefix, ":")
+	c.byName[full] = append(c.byName[full], cache)
 	return nil
 }
 

@@ -31,7 +31,8 @@ const (
 	DefaultMaxValueBytes = 1 << 20
 	DefaultCompressAbove = 1 << 10
 	DefaultLargeValue    = 64 << 10
-	DefaultL1TTL         = 2 * time.Second
+	DefaultL1TTL         = time.Minute
+	DefaultL1BlindTTL    = 2 * time.Second
 	DefaultL1MaxBytes    = 64 << 20
 	DefaultHotRate       = 100.0
 	DefaultBeta          = 1.0
@@ -56,6 +57,10 @@ type Config struct {
 	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. An
 	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* ~~b:namespace/* (entries, leases, marks, bodies of large values).
 	Namespace string
+
+	// NoPush does without the nodes' pushes (client tracking), which need three more connections a node: then L1 entries live L1BlindTTL, and who waits
+	// for another process's load looks every 5 to 250 ms.
+	NoPush bool
 
 	// RingPoints is the number of points on the ring for a node of weight 1; 0 means 1,024. All clients of the same nodes must agree.
 	RingPoints int
@@ -245,9 +250,13 @@ type CacheConfig[V any] struct {
 	// L1 says which keys are kept in process; the default is the hot ones.
 	L1 L1Mode
 
-	// L1TTL is how long this process serves a key without asking its node: the bound on how long an update by another process
-	// can go unseen here. 0 means 2 s.
+	// L1TTL is how long this process serves its own copy of an entry that the node watches for it (client tracking: the node pushes each change, within
+	// a round trip; a copy is not served any more when the node has been silent for a second). 0 means 1 minute.
 	L1TTL time.Duration
+
+	// L1BlindTTL is how long it serves its copy where the node cannot push, or may not (Config.NoPush): the bound on how long an update by another process
+	// can go unseen here. 0 means 2 s, or L1TTL where that is shorter.
+	L1BlindTTL time.Duration
 
 	// L1MaxBytes bounds the in-process cache; 0 means 64 MiB, at least 4 KiB. An entry counts with its key, its encoded size and some 250 bytes.
 	L1MaxBytes int64
@@ -391,7 +400,10 @@ func (c *CacheConfig[V]) checkL1() error {
 	if c.L1MaxBytes < minL1Bytes {
 		return &ConfigError{"CacheConfig.L1MaxBytes", c.L1MaxBytes, fmt.Sprintf("must be at least %d (or L1Off)", minL1Bytes)}
 	}
-	return orDefaultDuration("CacheConfig.L1TTL", &c.L1TTL, DefaultL1TTL)
+	if err := orDefaultDuration("CacheConfig.L1TTL", &c.L1TTL, DefaultL1TTL); err != nil {
+		return err
+	}
+	return orDefaultDuration("CacheConfig.L1BlindTTL", &c.L1BlindTTL, min(DefaultL1BlindTTL, c.L1TTL))
 }
 
 // orDefaultDuration and its siblings are the one rule for optional fields: zero is the default, negative is an error.

@@ -116,7 +116,7 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 	s := c.slot(key) // 3 ring
 	var t ticket[V]
 	if !o.NoFill {
-		t = c.wantL1(key, hot)
+		t = c.wantL1(s, hot, now)
 		defer t.cancel()
 	}
 	if o.Refresh {
@@ -127,7 +127,7 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 
 // fromOwner is the read path beyond this process. asked is when the read began.
 func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
-	e, f, err := s.read(ctx) // 4 owner
+	e, f, err := s.read(ctx, t.watch) // 4 owner
 	switch {
 	case err != nil && leftBy(ctx, err) != nil:
 		return Result[V]{Node: s.nodeID()}, leftBy(ctx, err)
@@ -136,7 +136,7 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 		s.fails(err) // a miss, for this node
 	case f == fresh || f == softened:
 		c.counters.l2Hits.Add(1)
-		t.commit(&e, s.owner, asked, time.Now())
+		t.commit(&e, s, asked, time.Now())
 		if f == softened && !o.NoFill && load != nil {
 			c.refreshBehind(ctx, s, load)
 		}
@@ -257,8 +257,8 @@ func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOp
 		return Result[V]{Node: s.nodeID()}, err
 	}
 	e := res.Value.entry
-	if res.Value.mayKeep() && !res.Shared {
-		t.commit(&e, s.owner, asked, time.Now())
+	if res.Value.mayKeep() && !res.Shared && t.blind() {
+		t.commit(&e, s, asked, time.Now())
 	}
 	c.own(&e)
 	return c.result(&e, res.Value.layer, s, res.Value.stale)
@@ -289,6 +289,7 @@ func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o Get
 
 // fetch is one pass of lease, load, fill (stampede.Fetch has the rules).
 func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode stampede.Mode, r *stampede.Run) (outcome[V], error) {
+	defer func() { s.wake.drop() }()
 	out, err := stampede.Fetch(ctx, c.loop, s, mode, r, func(ctx context.Context) (stampede.Loaded[entry[V]], error) {
 		return c.load(ctx, s.key, load, s.node)
 	})

@@ -93,6 +93,7 @@ func want[V comparable](t *testing.T, c *client.Cache[V], key string, v V, layer
 
 func TestGetGoesThroughTheLayers(t *testing.T) {
 	onBackends(t, 3, func(t *testing.T, cfg client.Config) {
+		cfg.NoPush = true // the first read of a key may go to L1
 		cl := open(t, cfg)
 		src := newSource(map[string]string{"a": "1", "empty": ""})
 		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: src.load, L1: client.L1All})
@@ -174,6 +175,7 @@ func TestLoaderErrorsAreNotRemembered(t *testing.T) {
 
 func TestGetWith(t *testing.T) {
 	onBackends(t, 1, func(t *testing.T, cfg client.Config) {
+		cfg.NoPush = true // the first read of a key may go to L1
 		src := newSource(map[string]string{"a": "1"})
 		c := newCache(t, open(t, cfg), client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: src.load, L1: client.L1All})
 		ctx := t.Context()
@@ -462,7 +464,7 @@ func TestHardExpiry(t *testing.T) {
 			time.Sleep(2 * time.Second)  // ... and comes later
 			return v, err
 		}
-		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: 3 * time.Second, SoftTTL: 3 * time.Second, NoJitter: true, NoEarlyRefresh: true, Load: slow, L1: client.L1All, L1TTL: time.Hour})
+		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: 3 * time.Second, SoftTTL: 3 * time.Second, NoJitter: true, NoEarlyRefresh: true, Load: slow, L1: client.L1All, L1BlindTTL: time.Hour})
 		start := time.Now()
 		want(t, c, "a", "1", client.LayerSource)
 		src.set("a", "2")
@@ -501,8 +503,8 @@ func TestHotKeysGoToL1(t *testing.T) {
 	})
 }
 
-// TestL1LivesL1TTL: without an invalidation that it could hear of, a process serves its own copy for L1TTL and no longer.
-func TestL1LivesL1TTL(t *testing.T) {
+// TestL1LivesL1BlindTTL: where its node cannot push, a process serves its own copy for L1BlindTTL and no longer.
+func TestL1LivesL1BlindTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := clienttest.Start(t, 1)
 		src := newSource(map[string]string{"a": "1"})
@@ -513,7 +515,7 @@ func TestL1LivesL1TTL(t *testing.T) {
 		if err := there.Invalidate(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(client.DefaultL1TTL - time.Millisecond)
+		time.Sleep(client.DefaultL1BlindTTL - time.Millisecond)
 		want(t, here, "a", "1", client.LayerL1)
 		time.Sleep(time.Millisecond)
 		want(t, here, "a", "2", client.LayerSource)

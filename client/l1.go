@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/go-shelf/shelf/internal/redisnode"
 	"github.com/go-shelf/shelf/localcache"
 )
 
@@ -20,15 +21,17 @@ type l1Entry[V any] struct {
 	soft     time.Duration // the age from which it is stale
 	stamp    uint64
 	tags     []string
+	watch    *redisnode.Tracking // who tells when the entry changes; nil: nobody
 }
 
-// fromL1 is this process's own copy of a key, if there is one that may be served.
+// fromL1 is this process's own copy of a key, if there is one that may be served: its node still tells of changes, has done so within the last
+// second, and the cache has not been cleared.
 func (c *Cache[V]) fromL1(key string, now time.Time) (l1Entry[V], bool) {
 	e, ok := c.l1.Get(key, now)
 	if !ok {
 		return e, false
 	}
-	if !c.views[e.owner].keeps(e.stamp, e.tags) {
+	if (e.watch != nil && !e.watch.Fresh(now)) || !c.views[e.owner].keeps(e.watch, e.stamp, e.tags) {
 		c.counters.l1Doubted.Add(1)
 		return e, false
 	}
@@ -40,31 +43,52 @@ func (c *Cache[V]) fromL1(key string, now time.Time) (l1Entry[V], bool) {
 type ticket[V any] struct {
 	c      *Cache[V]
 	ticket localcache.Ticket
+	watch  *redisnode.Tracking // what the value must be read through; nil on a node that cannot push
+	pushes uint64              // of the cache's generation, before the read
 }
 
-// wantL1 takes a ticket where the key belongs in L1.
-func (c *Cache[V]) wantL1(key string, hot bool) ticket[V] {
+// wantL1 takes a ticket where the key belongs in L1. A node that can push but does not at the moment (it is being connected, or has fallen silent) gives none:
+// a copy would live on for longer than the second for which silence is believed.
+func (c *Cache[V]) wantL1(s *slot[V], hot bool, now time.Time) ticket[V] {
 	if c.l1 == nil || (c.cfg.L1 == L1Hot && !hot) {
 		return ticket[V]{}
 	}
-	return ticket[V]{c, c.l1.Begin(key)}
+	watch := s.node.Tracking()
+	if watch == nil && s.node.Tracks() || watch != nil && !watch.Fresh(now) {
+		return ticket[V]{}
+	}
+	return ticket[V]{c, c.l1.Begin(s.key), watch, c.views[s.owner].pushes.Load()}
 }
 
-// commit puts an entry into L1 if the ticket is still good. It lives for L1TTL or for what is left of the entry, whichever is
-// shorter, counted from before the read was sent.
-func (t ticket[V]) commit(e *entry[V], owner int, asked, now time.Time) {
+// commit puts an entry into L1 if the ticket is still good. It lives for L1TTL (L1BlindTTL where nobody watches it) or for what is left of the entry,
+// whichever is shorter, counted from before the read was sent. With a watch, the entry must be what was read through it, never
+// what a loader returned: a process hears nothing of the delete of a key that was missing when it read it, nor of what comes after its own fill.
+func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 	if t.c == nil {
 		return
 	}
 	age := e.ageAt(asked)
-	left := min(t.c.cfg.L1TTL, e.hard-age)
-	kept := l1Entry[V]{version: e.version, born: asked.Add(-age), owner: owner, negative: e.negative, soft: e.soft, stamp: e.stamp, tags: e.tags}
+	ttl := t.c.cfg.L1BlindTTL
+	if t.watch != nil {
+		ttl = t.c.cfg.L1TTL
+		view := &t.c.views[s.owner]
+		view.learn(s.node.Session(), s.gen)
+		view.watched(t.watch, t.pushes)
+	}
+	left := min(ttl, e.hard-age)
+	kept := l1Entry[V]{
+		version: e.version, born: asked.Add(-age), owner: s.owner, negative: e.negative, soft: e.soft,
+		stamp: e.stamp, tags: e.tags, watch: t.watch,
+	}
 	if !e.negative {
 		kept.value = t.c.copied(e.value)
 	}
 	// What the value takes in memory is not known; what it takes when it is encoded is a fair guess.
 	t.c.l1.Commit(t.ticket, kept, int64(unsafe.Sizeof(kept))+int64(e.size), asked.Add(left), now)
 }
+
+// blind says that nobody watches what is stored under the ticket: then it may be what a loader returned.
+func (t ticket[V]) blind() bool { return t.c != nil && t.watch == nil }
 
 // cancel gives the ticket back; it does nothing after a commit.
 func (t ticket[V]) cancel() {

@@ -31,6 +31,7 @@ type slot[V any] struct {
 	replace bool                    // the bytes there are unusable: a lease is wanted although something is there
 	seen    time.Time               // created-at of the entry that the reader saw, where it saw one
 	gone    bodyID                  // a body that was asked for and is not there
+	wake    *wake                   // what a Watch left to wake it; its owner drops it
 	gen     invalidation.Generation // the cache's on this node, as the last reply said; a fill stores under the lease's
 	forced  bool                    // the lease was forced: what is loaded now is what counts
 }
@@ -54,11 +55,18 @@ func (s *slot[V]) nodeID() string { return s.c.client.nodeID(s.owner) }
 // errDown stands for a node that is not asked because it has just failed to answer.
 var errDown = errors.New("shelf: the owner did not answer")
 
-// read gets the entry: one round trip, and a second one for the body of a large value. Where that is not there any more, the entry may have been
+// read gets the entry, through watch where there is one: one round trip, and a second one for the body of a large value. Where that is not there any more, the entry may have been
 // replaced in between: that is looked up again, since in a cache that is itself the truth nobody else could tell the value.
-func (s *slot[V]) read(ctx context.Context) (entry[V], freshness, error) {
+func (s *slot[V]) read(ctx context.Context, watch *redisnode.Tracking) (entry[V], freshness, error) {
 	for tries := 1; ; tries++ {
-		data, gen, err := s.node.GetBeside(ctx, s.names.Data, s.names.Of.Generation)
+		var data, gen []byte
+		err := redisnode.ErrTrackingOver
+		if watch != nil {
+			data, gen, err = watch.Get(ctx, s.names.Data, s.names.Of.Generation)
+		}
+		if errors.Is(err, redisnode.ErrTrackingOver) { // what is stored in L1 under it is not served any more
+			data, gen, err = s.node.GetBeside(ctx, s.names.Data, s.names.Of.Generation)
+		}
 		if err != nil {
 			return entry[V]{}, absent, err
 		}
@@ -185,17 +193,34 @@ func leaseStatus(s invalidation.LeaseStatus) stampede.LeaseStatus {
 	}
 }
 
-// Watch implements stampede.Shelf: the entry and the lease in one read.
+// Watch implements stampede.Shelf: the entry and the lease in one read, and a push when one of them changes.
 func (s *slot[V]) Watch(ctx context.Context) (stampede.State[entry[V]], error) {
-	vals, err := s.node.MGet(ctx, []string{s.names.Data, s.names.Lease, s.names.Of.Generation})
+	s.wake.drop()
+	s.wake = s.c.client.wakes.add(s.names.Data, s.names.Lease)
+	vals, pushed, err := watch(ctx, s.node, []string{s.names.Data, s.names.Lease, s.names.Of.Generation})
 	if err == nil {
 		var st stampede.State[entry[V]]
 		if st, err = s.watched(ctx, vals[0], vals[1], invalidation.ParseGeneration(vals[2])); err == nil {
+			if pushed {
+				st.Changed = s.wake.changed
+			}
 			return st, nil
 		}
 	}
 	s.c.counters.nodeErrors.Add(1)
 	return stampede.State[entry[V]]{}, err
+}
+
+// watch reads names through the node's Tracking, so that their next change is pushed, or plainly where there is none.
+func watch(ctx context.Context, n *redisnode.Node, names []string) (vals [][]byte, pushed bool, err error) {
+	if t := n.Tracking(); t != nil && t.Fresh(time.Now()) {
+		vals, err = t.MGet(ctx, names)
+		if !errors.Is(err, redisnode.ErrTrackingOver) {
+			return vals, err == nil, err
+		}
+	}
+	vals, err = n.MGet(ctx, names)
+	return vals, false, err
 }
 
 // watched reads what a Watch has brought. An error is that of the node, which did not give the tags' state or the body of a large value.

@@ -15,6 +15,8 @@ type CacheStats struct {
 	L1Entries     int    // entries in L1 now
 	L1Bytes       int64  // bytes in L1 now
 	L1Open        int    // keys whose values are on their way into L1 now
+	L1Doubted     uint64 // copies that were there but not served: their node had not told of changes for a second, or the cache was cleared
+	Pushes        uint64 // changes of entries and of the cache's generation that nodes have told of
 	L2Hits        uint64 // reads answered by a node, stale and negative entries included
 	Waiting       int64  // callers that wait for a load now, their own or one that they joined
 	Loads         uint64 // loader calls; a LoadMany call is one, whatever it loads
@@ -40,7 +42,7 @@ type CacheStats struct {
 // counters are the live form of CacheStats.
 type counters struct {
 	waiting atomic.Int64
-	l1Misses, l1Doubted, l2Hits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
+	l1Misses, l1Doubted, pushes, l2Hits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
 	invalidations, marksFailed, setsOlder, foreign, cleared, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
 }
 
@@ -48,7 +50,7 @@ type counters struct {
 func (c *Cache[V]) Stats() CacheStats {
 	n := &c.counters
 	s := CacheStats{
-		L1Misses: n.l1Misses.Load(), L2Hits: n.l2Hits.Load(), Waiting: n.waiting.Load(), Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), LoadsStale: n.loadsStale.Load(),
+		L1Misses: n.l1Misses.Load(), L1Doubted: n.l1Doubted.Load(), Pushes: n.pushes.Load(), L2Hits: n.l2Hits.Load(), Waiting: n.waiting.Load(), Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), LoadsStale: n.loadsStale.Load(),
 		Fills: n.fills.Load(), FillsRefused: n.fillsRefused.Load(), FillErrors: n.fillErrors.Load(),
 		Refreshes: n.refreshes.Load(), RefreshErrors: n.refreshErrors.Load(), Invalidations: n.invalidations.Load(),
 		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Cleared: n.cleared.Load(), Expired: n.expired.Load(),
@@ -68,7 +70,9 @@ type NodeStats struct {
 	Engine      string        // "redis", "valkey", "embedded"; "" before the first answer
 	Version     string        // the server's
 	ClockOffset time.Duration // the node's clock minus this host's; 0 before the first answer
-	Tracking    bool          // the node can push invalidations (client-side caching)
+	Tracking    bool          // the node can push changes (client-side caching), and may
+	Pushing     bool          // it does so now
+	PushError   error         // why it does not, or why it last stopped
 	LastError   error         // the latest failure of a health check; nil while it succeeds
 }
 
@@ -86,10 +90,11 @@ func (c *Client) Stats() Stats {
 	l := c.limiter.Stats()
 	s := Stats{LoadsRunning: l.Running, LoadsQueued: l.Queued, LoadsHighest: l.Highest, LoadsRejected: l.Rejected}
 	for i, n := range c.ring.Nodes() {
-		info := c.nodes[i].Info()
+		info, t := c.nodes[i].Info(), c.nodes[i].Tracking()
 		s.Nodes = append(s.Nodes, NodeStats{
 			ID: n.ID, Addr: n.Addr, Engine: string(info.Engine), Version: info.Version,
-			ClockOffset: info.ClockOffset, Tracking: info.Capabilities.Tracking, LastError: info.LastError,
+			ClockOffset: info.ClockOffset, Tracking: info.Capabilities.Tracking, Pushing: t != nil && t.Fresh(time.Now()), PushError: info.TrackingError,
+			LastError: info.LastError,
 		})
 	}
 	return s

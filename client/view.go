@@ -23,6 +23,11 @@ import (
 type view struct {
 	latest atomic.Pointer[invalidation.Generation] // the newest seen in this run; nil: none
 
+	// L1's copies hold only while latest is what the node has: pushes counts the pushes that the generation has moved on, and watchedBy says
+	// who watched it, and up to which of them, when latest was read.
+	pushes    atomic.Uint64
+	watchedBy atomic.Pointer[watching]
+
 	mu      sync.RWMutex
 	session *redisnode.Session // the run
 	tags    map[string]uint64  // tag -> number of its latest invalidation
@@ -30,6 +35,25 @@ type view struct {
 	cleared uint64             // entries below are gone though the generation does not say so: the tag log was lost
 
 	asking singleflight.Group // one look at the tag log at a time
+}
+
+// watching says that the generation was read through a Tracking, when so many pushes had been seen before.
+type watching struct {
+	tracking *redisnode.Tracking
+	pushes   uint64
+}
+
+// watched notes that latest was read through a Tracking. A reply that comes late, behind one that was asked for after more pushes, changes nothing.
+func (v *view) watched(t *redisnode.Tracking, pushes uint64) {
+	for {
+		old := v.watchedBy.Load()
+		if old != nil && old.tracking == t && old.pushes >= pushes || t.Over() {
+			return
+		}
+		if v.watchedBy.CompareAndSwap(old, &watching{t, pushes}) {
+			return
+		}
+	}
 }
 
 // learn takes in a generation that a reply of this run brought.
@@ -94,8 +118,14 @@ func (v *view) holds(session *redisnode.Session, stamp uint64, tags []string, up
 }
 
 // keeps says whether a copy in this process still holds as far as the view goes: not if this process has learned of a clearing, or of an
-// invalidation of one of its tags.
-func (v *view) keeps(stamp uint64, tags []string) bool {
+// invalidation of one of its tags; and a copy that is watched not if the generation may have moved on since it was read.
+func (v *view) keeps(t *redisnode.Tracking, stamp uint64, tags []string) bool {
+	if t != nil {
+		w := v.watchedBy.Load()
+		if w == nil || w.tracking != t || w.pushes != v.pushes.Load() {
+			return false
+		}
+	}
 	latest := v.latest.Load()
 	if latest == nil {
 		return true
@@ -108,7 +138,7 @@ func (v *view) keeps(stamp uint64, tags []string) bool {
 	}
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	if stamp < v.cleared {
+	if stamp < v.cleared || t != nil && v.upTo < latest.Seq {
 		return false
 	}
 	for _, tag := range tags {

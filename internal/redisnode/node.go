@@ -189,6 +189,7 @@ func (n *Node) met(s *Session, g greeting, first bool) {
 	news := g.can.Tracking && (first || !n.info.Capabilities.Tracking)
 	n.info.Capabilities.Tracking = g.can.Tracking || !first && n.info.Capabilities.Tracking
 	n.info.Capabilities.Lua = g.can.Lua || !first && n.info.Capabilities.Lua
+	n.tracking.able.Store(n.cfg.Push != nil && n.info.Capabilities.Tracking && n.info.RunID != "")
 	cur := n.infoLocked()
 	n.mu.Unlock()
 	n.trackingMet(g.runID, news)

@@ -26,6 +26,7 @@ const (
 // tracker is what builds a node's Trackings, one after the other.
 type tracker struct {
 	present atomic.Pointer[Tracking]
+	able    atomic.Bool   // the node can and may, as far as is known, whether there is a present one or not
 	news    chan struct{} // has room for one: the node can track, and this was not known or it is another run
 	stats   trackingCounts
 
@@ -38,6 +39,10 @@ type tracker struct {
 // cannot track (miniredis) or does not permit it ([Info.TrackingError] says which). Take it anew for each use. It costs
 // one atomic load.
 func (n *Node) Tracking() *Tracking { return n.tracking.present.Load() }
+
+// Tracks says whether the node pushes changes to this Node, though perhaps not at the moment: a [Tracking] has just ended, or is being built. It costs
+// one atomic load.
+func (n *Node) Tracks() bool { return n.tracking.able.Load() }
 
 // startTracking begins to build Trackings, until ctx ends or stop is called, which waits.
 func (n *Node) startTracking(ctx context.Context) (stop func()) {
@@ -78,6 +83,7 @@ func (n *Node) track(ctx context.Context) {
 			backoff = trackBackoff
 		}
 		if refused(err) {
+			n.tracking.able.Store(false)
 			n.pause(ctx, trackRefused, n.tracking.news)
 			continue
 		}
@@ -195,6 +201,7 @@ func (n *Node) publish(ctx context.Context, t *Tracking) bool {
 		return false
 	}
 	n.info.TrackingError = nil
+	n.tracking.able.Store(true)
 	n.tracking.stats.begun.Add(1)
 	n.tracking.present.Store(t)
 	return true
