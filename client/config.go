@@ -55,7 +55,8 @@ type Config struct {
 	Nodes []ring.Node
 
 	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. An
-	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* ~~b:namespace/* (entries, leases, marks, bodies of large values).
+	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* ~~b:namespace/* ~~g:namespace/* ~~t:namespace/*
+	// (entries, leases, marks, bodies of large values, generations, tag logs).
 	Namespace string
 
 	// NoPush does without the nodes' pushes (client tracking), which need three more connections a node: then L1 entries live L1BlindTTL, and who waits

@@ -117,7 +117,7 @@ func TestStored(t *testing.T) {
 	layer(t, c, "a")
 	id, physical := c.Where("a")
 	owner := nodes.ByID(id)
-	if keys := owner.Keys(); fmt.Sprint(keys) != "["+physical+"]" {
+	if keys := owner.Keys(); fmt.Sprint(keys) != "["+physical+" ~g:x:v0]" {
 		t.Errorf("the owner holds %q", keys)
 	}
 	for i := range nodes.Len() {

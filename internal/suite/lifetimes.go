@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-shelf/shelf/client"
@@ -163,6 +164,9 @@ func allExpire(s *scene) {
 		s.must(err)
 		names += len(keys)
 		for _, k := range keys {
+			if strings.HasPrefix(k, "~g:") { // a cache's generation stays
+				continue
+			}
 			if ttl, err := s.raw(i).PTTL(ctx, k).Result(); err != nil || ttl <= 0 && ttl != -2 { // -2: it has just ended
 				s.Errorf("%q on node-%d: PTTL %v, %v", k, i, ttl, err)
 			}

@@ -6,6 +6,8 @@ package suite
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -184,4 +186,11 @@ func (p place) ttl(name string) time.Duration {
 func (p place) plant(ttl time.Duration) {
 	p.s.Helper()
 	p.s.must(p.node.Set(p.s.Context(), p.lease, "tsomebody", ttl).Err())
+}
+
+// left are the names on a node, but for the generations of caches, which stay.
+func (s *scene) left(i int) []string {
+	keys, err := s.raw(i).Keys(s.Context(), "*").Result()
+	s.must(err)
+	return slices.DeleteFunc(keys, func(k string) bool { return strings.HasPrefix(k, "~g:") })
 }

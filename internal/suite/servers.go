@@ -26,7 +26,7 @@ var servers = []behaviour{
 // Rights are the commands that an ACL user of the nodes needs, as the README says it; NamespaceKeys are the keys that one needs who uses a namespace only.
 const (
 	Rights        = "+@read +@write +@scripting +info +time +role"
-	NamespaceKeys = "~<namespace>/* ~~l:<namespace>/* ~~m:<namespace>/*"
+	NamespaceKeys = "~<namespace>/* ~~l:<namespace>/* ~~m:<namespace>/* ~~b:<namespace>/* ~~g:<namespace>/* ~~t:<namespace>/*"
 )
 
 func clusterMode(s *scene) {
