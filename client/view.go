@@ -159,7 +159,7 @@ func (v *view) tagsHold(ctx context.Context, node *redisnode.Node, of invalidati
 			return hold, nil
 		}
 		// A look that another caller has begun may not go far enough: then this one looks again.
-		looked := v.asking.DoChan("", func() (any, error) { return nil, v.look(session, of) })
+		looked := v.asking.DoChan("", func() (any, error) { return nil, v.look(session, of) }) //nolint:contextcheck // shared: it does not end with one of its callers
 		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
