@@ -16,6 +16,7 @@ import (
 
 var contents = []behaviour{
 	{name: "bytes come back as they were", test: exactBytes},
+	{name: "large and compressed values come back whole, and go whole", test: largeValues},
 	{name: "a value above MaxValueBytes is returned, not stored, and counted", test: oversized},
 	{name: "a value beyond the server's own limit hurts nobody else", needs: []Ability{Settings}, alone: true, test: serverLimit},
 	{name: "bytes that are not ours are a miss, and are replaced", test: foreign},
@@ -49,6 +50,28 @@ func exactBytes(s *scene) {
 			s.Errorf("%s: a caller's edit has reached the loader's buffer", key)
 		}
 	}
+}
+
+// largeValues: from LargeValueBytes on a value lies beside its entry.
+func largeValues(s *scene) {
+	const size = 512 << 10
+	for name, how := range map[string]client.Compression{"plain": client.CompressNone, "zstd": client.CompressZstd} {
+		text := strings.Repeat("0123456789abcdef", size/16)
+		cfg := plain(func(_ context.Context, key string) (string, error) { return key + text, nil })
+		cfg.Name, cfg.Compression, cfg.LargeValueBytes = name, how, 1<<10
+		a, b := open(s, cfg), open(s, cfg)
+		for i, c := range []*client.Cache[string]{a, a, b} {
+			r, err := c.Lookup(s.Context(), "k")
+			if err != nil || r.Value != "k"+text || (i > 0) != (r.Layer == client.LayerL2) {
+				s.Errorf("%s: read %d: %d bytes from %v, %v", name, i, len(r.Value), r.Layer, err)
+			}
+		}
+		s.must(b.Invalidate(s.Context(), "k"))
+		if p := where(s, a, "k"); p.has(p.data) || p.has("~b:"+p.data) {
+			s.Errorf("%s: after Invalidate: entry %v, body %v; want neither", name, p.has(p.data), p.has("~b:"+p.data))
+		}
+	}
+	s.empty("after invalidations")
 }
 
 func oversized(s *scene) {

@@ -6,7 +6,6 @@ package suite
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +148,29 @@ func (s *scene) do(i int, args ...any) any {
 	return v
 }
 
+// names are all names on the i-th server but those of whole caches (their generations and tag logs), which every cache has and which stay.
+func (s *scene) names(i int) (names []string) {
+	s.Helper()
+	all, err := s.raw(i).Keys(s.Context(), "*").Result()
+	s.must(err)
+	for _, n := range all {
+		if !strings.HasPrefix(n, "~g:") && !strings.HasPrefix(n, "~t:") {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// empty: no entry, lease or mark of any key is left on any server.
+func (s *scene) empty(when string) {
+	s.Helper()
+	for i := range s.servers {
+		if names := s.names(i); len(names) > 0 {
+			s.Errorf("%s: node-%d has %.200q", when, i, names)
+		}
+	}
+}
+
 // place is where a key lives: its node and the names of what is there.
 type place struct {
 	s                 *scene
@@ -186,11 +208,4 @@ func (p place) ttl(name string) time.Duration {
 func (p place) plant(ttl time.Duration) {
 	p.s.Helper()
 	p.s.must(p.node.Set(p.s.Context(), p.lease, "tsomebody", ttl).Err())
-}
-
-// left are the names on a node, but for the generations of caches, which stay.
-func (s *scene) left(i int) []string {
-	keys, err := s.raw(i).Keys(s.Context(), "*").Result()
-	s.must(err)
-	return slices.DeleteFunc(keys, func(k string) bool { return strings.HasPrefix(k, "~g:") })
 }

@@ -57,7 +57,7 @@ func everything(s *scene, cfg client.Config) {
 	ctx := s.Context()
 	cl := s.client(cfg)
 	src := newSource(row{1, "a"})
-	c, t := on(s, cl, batching(src)), on(s, cl, aTruth())
+	c, t := on(s, cl, tagged(src)), on(s, cl, aTruth())
 	want(s, c, "k", row{1, "a"}, client.LayerSource)
 	want(s, c, "k", row{1, "a"}, client.LayerL2)
 	m, many := c.GetMany(ctx, numbered(100))
@@ -71,8 +71,21 @@ func everything(s *scene, cfg client.Config) {
 		t.SetMany(ctx, map[string]row{"a": {1, "a"}, "b": {1, "b"}})))
 	want(s, c, "k", row{1, "a"}, client.LayerSource)
 	want(s, t, "a", row{1, "a"}, client.LayerL2)
+	s.must(errors.Join(c.Clear(ctx), c.InvalidateTag(ctx, "a")))
+	want(s, c, "k", row{1, "a"}, client.LayerSource)
+	large := plain(func(context.Context, string) (string, error) { return strings.Repeat("x", 256<<10), nil })
+	large.Name = "large"
+	l := on(s, cl, large)
+	for range 2 {
+		_, err := l.Get(ctx, "k")
+		s.must(err)
+	}
 	noErrors(s, c)
 	noErrors(s, t)
+	noErrors(s, l)
+	if n := l.Stats().L2Hits; n != 1 {
+		s.Errorf("the large value: %d hits, want 1", n)
+	}
 	for _, n := range cl.Stats().Nodes {
 		if n.LastError != nil || n.Version == "" {
 			s.Errorf("%s: version %q, %v", n.ID, n.Version, n.LastError)
