@@ -19,6 +19,7 @@ const (
 	Replicas    Ability = "replicas"    // replication
 	Users       Ability = "users"       // ACL
 	Connections Ability = "connections" // CLIENT LIST, KILL and PAUSE
+	Pushes      Ability = "pushes"      // CLIENT TRACKING
 )
 
 // Engine is one kind of node that the suite can run on.

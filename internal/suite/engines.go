@@ -43,6 +43,7 @@ func Embedded() Engine {
 			Restarts:    "it is no process, and has no run id: a session cannot tell that the node came back empty",
 			Replicas:    fmt.Sprintf(noCommand, "replication"),
 			Users:       fmt.Sprintf(noCommand, "ACL"),
+			Pushes:      fmt.Sprintf(noCommand, "CLIENT TRACKING: a copy in another process lives L1BlindTTL"),
 			Connections: fmt.Sprintf(noCommand, "CLIENT LIST, KILL or PAUSE"),
 		},
 		Start: func(tb testing.TB, _ ...string) Server {

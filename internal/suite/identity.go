@@ -23,6 +23,7 @@ func abilities(s *scene) {
 	probes := map[Ability]func() error{
 		Settings:    func() error { return s.raw(0).Do(ctx, "CONFIG", "GET", "maxmemory").Err() },
 		Users:       func() error { return s.raw(0).Do(ctx, "ACL", "WHOAMI").Err() },
+		Pushes:      func() error { return s.raw(0).Do(ctx, "CLIENT", "TRACKING", "OFF").Err() },
 		Connections: func() error { return s.raw(0).Do(ctx, "CLIENT", "LIST").Err() },
 		Replicas: func() error {
 			if s.servers[0].Replica == nil {

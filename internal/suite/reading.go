@@ -20,7 +20,6 @@ var reading = []behaviour{
 	{name: "absence is remembered, and an invalidation ends that", test: absence},
 	{name: "a loader's error is not remembered and leaves nothing on the node", test: loaderError},
 	{name: "Refresh loads anew and stores; NoFill stores nothing", test: options},
-	{name: "a copy in the process lives L1TTL, own invalidations are seen at once", test: inProcess},
 }
 
 func missFillHit(s *scene) {
@@ -156,34 +155,4 @@ func options(s *scene) {
 		s.Errorf("Refresh: %v, %v", v, err)
 	}
 	want(s, c, "k", row{Text: "b"}, client.LayerL2)
-}
-
-// inProcess: L1TTL is what bounds the copy where no push comes.
-func inProcess(s *scene) {
-	src := newSource(row{Text: "a"})
-	cfg := plain(src.load)
-	cfg.L1, cfg.L1TTL = client.L1All, 200*time.Millisecond
-	a, b := open(s, cfg), open(s, cfg)
-	want(s, a, "k", row{Text: "a"}, client.LayerSource)
-	s.until("a's copy is in its L1", func() bool {
-		r, err := a.Lookup(s.Context(), "k")
-		s.must(err)
-		return r.Layer == client.LayerL1
-	})
-	src.set("k", row{Text: "b"})
-	s.must(b.Invalidate(s.Context(), "k"))
-	invalidated := time.Now()
-	want(s, b, "k", row{Text: "b"}, client.LayerSource)
-	s.until("a sees the other process's update", func() bool {
-		asked := time.Now()
-		v, err := a.Get(s.Context(), "k")
-		s.must(err)
-		if v.Text == "a" && asked.Sub(invalidated) > cfg.L1TTL {
-			s.Errorf("the old copy is served %v after the invalidation, L1TTL is %v", asked.Sub(invalidated), cfg.L1TTL)
-		}
-		return v.Text == "b"
-	})
-	src.set("k", row{Text: "c"})
-	s.must(a.Invalidate(s.Context(), "k"))
-	want(s, a, "k", row{Text: "c"}, client.LayerSource)
 }

@@ -51,6 +51,9 @@ func TestRightsAreTheReadmes(t *testing.T) {
 	if !strings.Contains(text, want) {
 		t.Errorf("the README does not say %q", want)
 	}
+	if !strings.Contains(text, "the user needs "+suite.PushRights) {
+		t.Errorf("the README does not say that for pushes the user needs %q", suite.PushRights)
+	}
 	for _, pattern := range strings.Fields(suite.NamespaceKeys) {
 		if !strings.Contains(text, pattern) {
 			t.Errorf("the README does not name the pattern %s", pattern)
