@@ -21,10 +21,10 @@ var pushes = []behaviour{
 const soon = 10 * time.Second
 
 // watching opens a cache that keeps what it reads, and waits until its nodes push.
-func watching(s *scene, cfg client.CacheConfig[row]) *client.Cache[row] {
+func watching(s *scene, clients client.Config, cfg client.CacheConfig[row]) *client.Cache[row] {
 	s.Helper()
 	cfg.L1, cfg.TTL, cfg.L1TTL = client.L1All, time.Hour, time.Hour
-	cl := s.client(s.config())
+	cl := s.client(clients)
 	c := on(s, cl, cfg)
 	s.until("the nodes push", func() bool {
 		for i, n := range cl.Stats().Nodes {
@@ -64,8 +64,16 @@ func sees(s *scene, c *client.Cache[row], key string, v row) {
 }
 
 func pushed(s *scene) {
+	for _, namespace := range []string{"", "mine"} {
+		clients := s.config()
+		clients.Namespace = namespace
+		pushedIn(s, clients)
+	}
+}
+
+func pushedIn(s *scene, clients client.Config) {
 	src := newSource(row{1, "old"})
-	a, b := watching(s, versioned(src.load)), open(s, versioned(src.load))
+	a, b := watching(s, clients, versioned(src.load)), on(s, s.client(clients), versioned(src.load))
 	changes := map[string]func(key string) error{
 		"invalidated": func(k string) error { return b.Invalidate(s.Context(), k) },
 		"announced":   func(k string) error { return b.InvalidateVersion(s.Context(), k, 2) },
@@ -85,7 +93,7 @@ func pushed(s *scene) {
 
 func killedListener(s *scene) {
 	src := newSource(row{1, "old"})
-	a, b := watching(s, versioned(src.load)), open(s, versioned(src.load))
+	a, b := watching(s, s.config(), versioned(src.load)), open(s, versioned(src.load))
 	for i, name := range []string{"shelf-listener", "shelf-fill"} {
 		key := "k" + name
 		keeps(s, a, key, row{1, "old"})
