@@ -46,7 +46,7 @@
 // Sending them is the caller's business. The builders and parsers are pure functions and safe for
 // concurrent use, and so are the books.
 //
-// The scripts run on Redis 4 and later, on Valkey, and on miniredis, whose Lua has only part of
+// The scripts run on Redis 5 and later, on Valkey, and on miniredis, whose Lua has only part of
 // the libraries that Redis offers. They use keys of one cache key only, so all three names must
 // live on one node; Redis Cluster is not supported.
 package invalidation
