@@ -20,7 +20,7 @@ const (
 	CompressNone Compression = iota
 	// CompressS2 costs the least time: the one to begin with where nodes are short of memory or bandwidth (https://github.com/klauspost/compress/tree/master/s2).
 	CompressS2
-	// CompressZstd takes some three times as long and saves the most (RFC 8878, at its fastest level).
+	// CompressZstd takes two to ten times as long and saves the most (RFC 8878, at its fastest level).
 	CompressZstd
 )
 

@@ -72,8 +72,10 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 	if t.watch != nil {
 		ttl = t.c.cfg.L1TTL
 		view := &t.c.views[s.owner]
-		view.learn(s.node.Session(), s.gen)
-		view.watched(t.watch, t.pushes)
+		if session := s.node.Session(); !t.watch.Over() { // else the generation may be another run's
+			view.learn(session, s.gen)
+			view.watched(t.watch, t.pushes)
+		}
 	}
 	left := min(ttl, e.hard-age)
 	kept := l1Entry[V]{

@@ -153,12 +153,16 @@ func (v *view) keeps(t *redisnode.Tracking, stamp uint64, tags []string) bool {
 // was stored: the tag log says what for. Once a generation and process, not once a read: a command more.
 func (v *view) tagsHold(ctx context.Context, node *redisnode.Node, of invalidation.Group, stamp uint64, tags []string, upTo uint64) (bool, error) {
 	session := node.Session()
-	for {
+	for looks := 0; ; looks++ {
 		hold, known := v.holds(session, stamp, tags, upTo)
 		if known {
 			return hold, nil
 		}
-		// A look that another caller has begun may not go far enough: then this one looks again.
+		// A look that another caller has begun may not go far enough: then this one looks again. A look of its own that does not means that the
+		// generation which was read with the entry is gone (evicted, the node was restored): then the entry is as well.
+		if looks == 2 {
+			return false, nil
+		}
 		looked := v.asking.DoChan("", func() (any, error) { return nil, v.look(session, of) }) //nolint:contextcheck // shared: it does not end with one of its callers
 		select {
 		case <-ctx.Done():

@@ -141,7 +141,7 @@ func (s *Session) dial(ctx context.Context, network, addr string) (net.Conn, err
 	if err != nil {
 		return noConn{&connectError{"connecting", err}}, nil
 	}
-	return conn, nil
+	return &watchfulConn{Conn: conn}, nil
 }
 
 // admit binds the session to the run that a new connection has reached, or refuses it.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-shelf/shelf/internal/proc"
 	"github.com/go-shelf/shelf/internal/redisnode"
 	"github.com/go-shelf/shelf/internal/redistest"
 )
@@ -247,7 +248,7 @@ func TestTrackingWithTLS(t *testing.T) {
 		"--tls-port", strconv.Itoa(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no",
 	}})
 	if err != nil {
-		t.Skipf("this redis-server seems to be built without TLS: %v", err)
+		proc.Require(t, fmt.Errorf("this redis-server seems to be built without TLS: %w", err))
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	h := new(heard)

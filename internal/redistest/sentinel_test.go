@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-shelf/shelf/internal/proc"
 	"github.com/go-shelf/shelf/internal/redistest"
 )
 
@@ -168,9 +169,7 @@ func TestSentinelsWithPasswordsAndSeveralPrimaries(t *testing.T) {
 
 func TestSentinelErrors(t *testing.T) {
 	_, err := redistest.Find()
-	if err != nil {
-		t.Skip(err)
-	}
+	proc.Require(t, err)
 	server := redistest.Start(t, redistest.Config{})
 	replica := server.Replica(t, redistest.Config{})
 	one := map[string]*redistest.Server{"shelf": server}
