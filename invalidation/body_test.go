@@ -46,7 +46,7 @@ var bodyCases = []struct {
 
 // stampedEntry is an entry of generation 8.
 func stampedEntry(version uint64, payload string) string {
-	return entryOf(version, strings.Repeat("\x00", 32)+"\x01\x00\x08"+be(8)+payload)
+	return entryAt(version, 8, payload)
 }
 
 func fillBody(token string, version uint64) func(invalidation.Keys) invalidation.Call {

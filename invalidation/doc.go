@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Shelf Authors
 // SPDX-License-Identifier: MIT
 
-// Package invalidation holds the server-side half of the cache's protocol, five small Lua
+// Package invalidation holds the server-side half of the cache's protocol, small Lua
 // scripts which decide, on the node and in one step, whether a value may be stored; and what a
 // process has to remember so that an invalidation happens in spite of nodes that fail.
 //

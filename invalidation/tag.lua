@@ -22,8 +22,8 @@
 
 local seq, cleared = generation(KEYS[1], true)
 redis.call('UNLINK', KEYS[1])
-if seq > cleared and redis.call('EXISTS', KEYS[2]) == 0 then
-  cleared = seq -- the log was evicted: see tagged
+if redis.call('EXISTS', KEYS[2]) == 0 then
+  cleared = seq -- the log was evicted (see tagged), or there has been nothing to note since the last clearing
 end
 seq = seq + 1
 redis.call('ZADD', KEYS[2], string.format('%.0f', seq), ARGV[1])

@@ -13,13 +13,13 @@
 --   3. another invalidation makes 10 while the answer is on its way; the reader knows the log up to the
 --      generation that this reply names, which was read in the same step, and to no later one
 
--- A log that is gone although tags were invalidated since the last clearing (it was evicted): nobody knows which, so
--- everything counts as cleared.
+-- A log that is gone was evicted, and nobody knows what was in it: everything counts as cleared. (Or no tag was invalidated
+-- since the last clearing; then that changes nothing.)
 
 local seq, cleared = generation(KEYS[1])
 if not seq then return { false } end
 local log = redis.pcall('ZRANGEBYSCORE', KEYS[2], '(' .. ARGV[1], '+inf', 'WITHSCORES')
-if log.err or seq > cleared and redis.call('EXISTS', KEYS[2]) == 0 then
+if log.err or redis.call('EXISTS', KEYS[2]) == 0 then
   log, cleared = {}, seq
 end
 local reply = { string.format('%.0f %.0f', seq, cleared) }
