@@ -21,7 +21,7 @@ func BenchmarkBuildFill(b *testing.B) {
 
 func BenchmarkParseLease(b *testing.B) {
 	b.ReportAllocs()
-	reply := []any{"granted", nil, be(7)}
+	reply := []any{"granted", nil, be(7), "9 8"}
 	for b.Loop() {
 		if _, err := invalidation.ParseLease(reply); err != nil {
 			b.Fatal(err)
