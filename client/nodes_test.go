@@ -33,7 +33,7 @@ func TestNewRefusesClusterMode(t *testing.T) {
 }
 
 // documentedRights are what the README says an ACL user needs.
-const documentedRights = "~* +@read +@write +@scripting +info +time +role"
+const documentedRights = "~* +@read +@write +@scripting +info +time"
 
 // TestDocumentedRightsSuffice: with them nothing fails; with a wrong password everything is a miss, and New does not fail.
 func TestDocumentedRightsSuffice(t *testing.T) {

@@ -58,6 +58,10 @@ type Config struct {
 	// the zero Info at the first connection. It runs inside the operation that found out: it must
 	// return quickly and must not use the Node. Nil means nobody wants to know.
 	OnRun func(prev, cur Info)
+	// OnReplication is called with what the server says about its replication: on every connect, before the connection carries a command, and by
+	// Run each second. It is never called twice at once, each time with a reading that was sent after the last one's answer (or is of another
+	// stream), must return quickly and must not use the Node. Servers without INFO say nothing. Nil means nobody wants to know.
+	OnReplication func(Replication)
 	// OnHealth is called by Run when a check fails after one that succeeded (the first of all counts as coming after a success),
 	// and, with nil, when one succeeds again. Nil means nobody wants to know.
 	OnHealth func(err error)

@@ -4,6 +4,7 @@
 package redisnode
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func TestParseInfo(t *testing.T) {
 		{"", greeting{engine: EngineRedis}},
 	} {
 		var g greeting
-		if g.parseInfo(c.text); g != c.want {
+		if g.parseInfo(c.text); !reflect.DeepEqual(g, c.want) {
 			t.Errorf("%q\n got %+v\nwant %+v", c.text, g, c.want)
 		}
 	}
@@ -77,20 +78,20 @@ func TestParseInfo(t *testing.T) {
 	}
 }
 
-func TestParseRole(t *testing.T) {
+func TestParseReplication(t *testing.T) {
+	const primary = "# Replication\r\nrole:master\r\nconnected_slaves:2\r\nslave0:ip=10.0.0.2,port=6379,state=online,offset=42,lag=0\r\n" +
+		"slave1:ip=::1,port=7,state=wait_bgsave,offset=40,lag=1\r\nmaster_replid:abc\r\nmaster_replid2:000\r\nmaster_repl_offset:50\r\n"
 	for _, c := range []struct {
-		reply any
-		want  Role
+		text string
+		want Replication
 	}{
-		{[]any{"master", int64(3), []any{}}, RolePrimary},
-		{[]any{"slave", "10.0.0.1", int64(6379), "connected", int64(3)}, RoleReplica},
-		{[]any{"sentinel"}, RoleUnknown},
-		{[]any{}, RoleUnknown},
-		{nil, RoleUnknown},
-		{"master", RoleUnknown},
+		{primary, Replication{Role: RolePrimary, Stream: "abc", Offset: 50, Replicas: map[string]int64{"10.0.0.2:6379": 42, "[::1]:7": 0}}},
+		{"role:slave\r\nmaster_host:10.0.0.1\r\nslave_read_only:1\r\nslave_repl_offset:3\r\nmaster_replid:x\r\n", Replication{Role: RoleReplica, Stream: "x", Replicas: map[string]int64{}}},
+		{"role:sentinel", Replication{Replicas: map[string]int64{}}},
+		{"", Replication{Replicas: map[string]int64{}}},
 	} {
-		if got := parseRole(c.reply); got != c.want {
-			t.Errorf("%v is %q, want %q", c.reply, got, c.want)
+		if got := parseReplication(c.text); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%q is %+v, want %+v", c.text, got, c.want)
 		}
 	}
 }
@@ -103,10 +104,10 @@ func TestNewsOfAnOldRunAreIgnored(t *testing.T) {
 	}
 	defer func() { _ = n.Close() }()
 	old := n.Session()
-	n.met(old, greeting{runID: "one", role: RoleReplica}, true)
+	n.met(old, greeting{runID: "one", replication: Replication{Role: RoleReplica}}, true)
 	n.replace(old)
-	n.met(n.Session(), greeting{runID: "two", role: RolePrimary}, true)
-	n.met(old, greeting{runID: "one", role: RoleReplica, hasClock: true, clock: reading{server: time.Unix(1, 0)}}, false)
+	n.met(n.Session(), greeting{runID: "two", replication: Replication{Role: RolePrimary}}, true)
+	n.met(old, greeting{runID: "one", replication: Replication{Role: RoleReplica}, hasClock: true, clock: reading{server: time.Unix(1, 0)}}, false)
 	if got, want := n.Info(), (Info{RunID: "two", Role: RolePrimary}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -18,7 +18,7 @@ type greeting struct {
 	version, mode, runID string
 	engine               Engine
 	startedAt            time.Time // zero if the server does not say
-	role                 Role
+	replication          Replication
 	can                  Capabilities
 	clock                reading
 	hasClock             bool
@@ -55,7 +55,7 @@ func (n *Node) greet(ctx context.Context, cn *redis.Conn) (greeting, error) {
 	pipe := cn.Pipeline()
 	info := pipe.Info(ctx, "server")
 	clock := pipe.Time(ctx)
-	role := pipe.Do(ctx, "ROLE")
+	replication := pipe.Info(ctx, "replication")
 	// Of no effect on a connection that does not track, and an error where it could not.
 	tracking := pipe.Do(ctx, "CLIENT", "TRACKING", "OFF")
 	lua := []*redis.BoolSliceCmd{pipe.ScriptExists(ctx, strings.Repeat("0", 40))}
@@ -66,10 +66,11 @@ func (n *Node) greet(ctx context.Context, cn *redis.Conn) (greeting, error) {
 	_, err := pipe.Exec(ctx)
 	received := time.Now()
 	if reply := redis.Error(nil); err != nil && !errors.As(err, &reply) {
-		return greeting{}, &connectError{"reading INFO, TIME and ROLE on a new connection", err}
+		return greeting{}, &connectError{"reading INFO and TIME on a new connection", err}
 	}
 
-	g := greeting{role: parseRole(role.Val()), can: Capabilities{Tracking: tracking.Err() == nil, Lua: lua[0].Err() == nil}, noTracking: tracking.Err()}
+	g := greeting{replication: parseReplication(replication.Val()), can: Capabilities{Tracking: tracking.Err() == nil, Lua: lua[0].Err() == nil}, noTracking: tracking.Err()}
+	g.replication.At = sent
 	switch err := info.Err(); {
 	case err == nil:
 		g.parseInfo(info.Val())
@@ -121,17 +122,4 @@ func (g *greeting) boundStart(now time.Time) {
 	if !g.startedAt.IsZero() && now.Before(g.startedAt) {
 		g.startedAt = now
 	}
-}
-
-// parseRole reads the first element of ROLE (https://redis.io/docs/latest/commands/role/).
-func parseRole(reply any) Role {
-	if parts, ok := reply.([]any); ok && len(parts) > 0 {
-		switch parts[0] {
-		case "master":
-			return RolePrimary
-		case "slave":
-			return RoleReplica
-		}
-	}
-	return RoleUnknown
 }

@@ -20,7 +20,7 @@ type Role string
 
 // The roles.
 const (
-	RoleUnknown Role = "" // not asked yet, or the server has no ROLE
+	RoleUnknown Role = "" // not asked yet, or the server does not say
 	RolePrimary Role = "primary"
 	RoleReplica Role = "replica"
 )
@@ -76,7 +76,7 @@ func (n *Node) infoLocked() Info {
 // see notes the role in this run.
 func (i *Info) see(r Role) {
 	if r == RoleUnknown {
-		return // the server did not answer ROLE this time
+		return // the server did not say this time
 	}
 	i.Role = r
 	i.WasReplica = i.WasReplica || r == RoleReplica

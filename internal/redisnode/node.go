@@ -30,6 +30,9 @@ type Node struct {
 	ailing   atomic.Bool
 	done     chan struct{} // closed by Close
 
+	replication sync.Mutex // held while a reading is told
+	heard       time.Time  // when the last one had been answered; under replication
+
 	mu       sync.Mutex
 	info     Info // without the clock
 	sessions map[*Session]struct{}
@@ -132,7 +135,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// ask sends TIME and ROLE, to the next session if the server's run changed.
+// ask sends TIME and INFO replication, to the next session if the server's run changed.
 func (n *Node) ask(ctx context.Context) error {
 	s := n.Session()
 	err := s.ask(ctx)
@@ -148,7 +151,7 @@ func (s *Session) ask(ctx context.Context) error {
 	}
 	defer s.leave()
 	pipe := s.client.Pipeline()
-	clock, role := pipe.Time(ctx), pipe.Do(ctx, "ROLE")
+	clock, info := pipe.Time(ctx), pipe.Info(ctx, "replication")
 	sent := time.Now()
 	_, err := pipe.Exec(ctx)
 	received := time.Now()
@@ -156,15 +159,18 @@ func (s *Session) ask(ctx context.Context) error {
 		s.node.clock.add(newReading(sent, received, now))
 	}
 	if reply := redis.Error(nil); errors.As(err, &reply) && !troubleReply(reply.Error()) {
-		err = nil // miniredis has no ROLE
+		err = nil // miniredis has no such section
 	}
 	if err != nil {
 		return s.failure(ctx, "TIME", err)
 	}
 	s.node.answered()
+	r := parseReplication(info.Val())
+	r.At = sent
 	s.node.mu.Lock()
-	s.node.info.see(parseRole(role.Val()))
+	s.node.info.see(r.Role)
 	s.node.mu.Unlock()
+	s.node.replicated(s, r)
 	return nil
 }
 
@@ -185,7 +191,7 @@ func (n *Node) met(s *Session, g greeting, first bool) {
 		n.info = Info{Version: g.version, Engine: g.engine, RunID: g.runID, StartedAt: g.startedAt}
 		n.info.TrackingError = n.noTracking(g)
 	}
-	n.info.see(g.role)
+	n.info.see(g.replication.Role)
 	news := g.can.Tracking && (first || !n.info.Capabilities.Tracking)
 	n.info.Capabilities.Tracking = g.can.Tracking || !first && n.info.Capabilities.Tracking
 	n.info.Capabilities.Lua = g.can.Lua || !first && n.info.Capabilities.Lua
@@ -196,6 +202,7 @@ func (n *Node) met(s *Session, g greeting, first bool) {
 	if first && n.cfg.OnRun != nil {
 		n.cfg.OnRun(prev, cur)
 	}
+	n.replicated(s, g.replication)
 }
 
 // replace swaps in a new session for old, whose run of the server is over.

@@ -32,6 +32,7 @@ type Session struct {
 	client *redis.Client
 	dialer dialFunc
 	run    atomic.Pointer[string] // nil until the first connection
+	stream atomic.Pointer[string]
 
 	// users counts operations and dials under way; retiring subtracts a number that keeps it
 	// negative. Whoever brings it back to exactly that number was the last and closes the client.

@@ -26,7 +26,7 @@ var servers = []behaviour{
 // Rights are the commands that an ACL user of the nodes needs, as the README says it, PushRights what it needs besides to hear pushes; NamespaceKeys are
 // the keys that one needs who uses a namespace only.
 const (
-	Rights        = "+@read +@write +@scripting +info +time +role"
+	Rights        = "+@read +@write +@scripting +info +time"
 	PushRights    = "+client|tracking +client|id +client|setname +ping"
 	NamespaceKeys = "~<namespace>/* ~~l:<namespace>/* ~~m:<namespace>/* ~~b:<namespace>/* ~~g:<namespace>/* ~~t:<namespace>/*"
 )
