@@ -203,7 +203,7 @@ type CacheConfig[V any] struct {
 
 	// Truth marks a cache with no source behind it (sessions, flags): there is no loader, Set and SetMany write it, a missing
 	// key is ErrNotFound. Only such caches may Set. Their entries live exactly TTL unless Jitter is given; mind that with L1 another
-	// process serves what it has for L1TTL.
+	// process serves what it has until the node's push, or for L1BlindTTL where there are none.
 	Truth bool
 
 	// LoadTimeout is when a load is given up; 0 means 3 s.
@@ -251,7 +251,7 @@ type CacheConfig[V any] struct {
 	// L1 says which keys are kept in process; the default is the hot ones.
 	L1 L1Mode
 
-	// L1TTL is how long this process serves its own copy of an entry that the node watches for it (client tracking: the node pushes each change, within
+	// L1TTL is how long, at most, this process serves its own copy of an entry that the node watches for it (client tracking: the node pushes each change, within
 	// a round trip; a copy is not served any more when the node has been silent for a second). 0 means 1 minute.
 	L1TTL time.Duration
 

@@ -19,7 +19,7 @@
 // Each stop only goes forward; what each costs is in the README.
 //
 //  1. The read is counted: a key that this process reads often enough is hot.
-//  2. L1, this process's own copies of hot keys, at most L1TTL old.
+//  2. L1, this process's own copies of hot keys. The node pushes every change of them; where it cannot, they are at most L1BlindTTL old.
 //  3. The ring says which node owns the key.
 //  4. The owner is asked: one round trip. A fresh entry is the answer. One past its soft TTL is the answer too, and one reader of the whole
 //     fleet refreshes it behind everybody's back. "There is no such row" is an entry like any other.
@@ -34,8 +34,8 @@
 // # What it promises
 //
 //   - Once [Cache.Invalidate] (or Write) has returned nil, no reader gets the old value from a node, and no load that began before it can put it
-//     back; nor does who joins such a load get its value. Reads of the same process see the new value; another process's L1 follows within its
-//     L1TTL.
+//     back; nor does who joins such a load get its value. Reads of the same process see the new value; another process's L1 follows within a round
+//     trip, within a second where its node has fallen silent, within its L1BlindTTL where nodes cannot push.
 //   - No entry is served longer than its TTL after the load that made it began, by the node's clock.
 //   - One load a key and miss in the whole fleet while the owner answers; at most one a process while it does not; never more at once than MaxLoads
 //     in one process.

@@ -61,8 +61,8 @@ type GetOptions struct {
 	NoFill bool
 
 	// Refresh: do not read the cache at all: load, and store the result for everybody, whatever is there and whoever is loading it. The load begins
-	// after the call did; two such calls are two loads. This process's own copy goes, others' within their L1TTL. A load that fails leaves
-	// what is there. With NoFill nothing is stored. On a cache that is itself the truth it is BypassL1: the owner is asked.
+	// after the call did; two such calls are two loads. This process's own copy goes, others' as after an Invalidate. A load that fails leaves
+	// what is there. With NoFill nothing is stored, and no copy goes. On a cache that is itself the truth it is BypassL1: the owner is asked.
 	Refresh bool
 }
 
