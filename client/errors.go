@@ -21,7 +21,8 @@ var (
 	// the loader had wrapped around it.
 	ErrNotFound = errors.New("shelf: not found")
 
-	// ErrInvalidKey is returned, before any I/O, for a key that is empty or longer than MaxKeyBytes.
+	// ErrInvalidKey is returned, before any I/O, for a key that is empty or longer than MaxKeyBytes; and by the raw operations of a Client for a
+	// name that belongs to the caches.
 	ErrInvalidKey = errors.New("shelf: invalid key")
 
 	// ErrInvalidTTL is returned for a time to live below 1 ms or above MaxTTL.
@@ -34,7 +35,7 @@ var (
 	// returned to the caller and just not stored.
 	ErrUnencodable = errors.New("shelf: value cannot be encoded")
 
-	// ErrTooLarge is returned by Set for a value that encodes to more than MaxValueBytes. A *loaded* value of that size is
+	// ErrTooLarge is returned by Set for a value that encodes to more than MaxValueBytes (512 MiB in Client.Set). A *loaded* value of that size is
 	// returned to the caller and just not stored.
 	ErrTooLarge = errors.New("shelf: value too large")
 
@@ -88,7 +89,7 @@ func leafError(structure string, err error) error {
 	return &ConfigError{structure + "." + field, value, rule}
 }
 
-// KeyError ties an error to the key that it belongs to, in calls that take many keys.
+// KeyError ties an error to the key that it belongs to: in calls that take many keys, and in raw operations that a node refuses for one name.
 type KeyError struct {
 	Key string
 	Err error
@@ -119,24 +120,30 @@ func (e keyErrors) Error() string {
 
 func (e keyErrors) Unwrap() []error { return e }
 
-// NodeError says that a write (an invalidation or a Set) did not reach a node, or a read of a cache that is itself the truth, and for which keys.
+// NodeError says that a call could not do its work on a node, and for which keys: a write (an invalidation, a Set), a read of a cache that is itself
+// the truth, a raw operation, a key of Warm.
 type NodeError struct {
 	Node string   // the node's id
-	Op   string   // "invalidate", "set", "get"
-	Keys []string // the caller's keys that were not reached
+	Op   string   // the method in small letters: "invalidate", "set", "get", "clear", "invalidate tag", "warm", "mget", ...
+	Keys []string // the caller's keys that were not reached; none of Clear and InvalidateTag
 	Err  error
 }
 
 func (e *NodeError) Error() string {
-	keys := ""
+	var b strings.Builder
+	fmt.Fprintf(&b, "shelf: %s on node %s failed", e.Op, e.Node)
 	for i, k := range e.Keys {
 		if i == 3 {
-			keys += fmt.Sprintf(" and %d more", len(e.Keys)-i)
+			fmt.Fprintf(&b, " and %d more", len(e.Keys)-i)
 			break
 		}
-		keys += " " + shortKey(k)
+		if i == 0 {
+			b.WriteString(" for")
+		}
+		b.WriteString(" " + shortKey(k))
 	}
-	return fmt.Sprintf("shelf: %s on node %s failed for%s: %v", e.Op, e.Node, keys, e.Err)
+	fmt.Fprintf(&b, ": %v", e.Err)
+	return b.String()
 }
 
 // Unwrap returns the cause.
@@ -166,7 +173,8 @@ func NodesOnly(err error) bool {
 	}
 }
 
-// UnreachedKeys returns the keys of all *NodeErrors in err: what to invalidate again, later. The order is not defined.
+// UnreachedKeys returns the keys of all *NodeErrors in err: what to invalidate again, later. The order is not defined. A Clear or an InvalidateTag
+// that failed has none: call it again.
 func UnreachedKeys(err error) []string {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree itself: every branch counts
 	case nil:
