@@ -148,6 +148,42 @@ func TestRawHangingNodeIsWaitedForOnce(t *testing.T) {
 	})
 }
 
+// TestRawNodesAreAskedAtOnce: a call that needs every node takes as long as the slowest, not as all of them one after the other.
+func TestRawNodesAreAskedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Start(t, 3)
+		cl, err := client.New(t.Context(), nodes.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = cl.Close(context.Background()) }()
+		names, rows := numbered(30)
+		values := make(map[string][]byte)
+		for name, v := range rows {
+			values[name] = []byte(v)
+		}
+		calls := map[string]func() error{
+			"mset":   func() error { return cl.MSet(t.Context(), values, time.Minute) },
+			"mget":   func() error { _, err := cl.MGet(t.Context(), names); return err },
+			"delete": func() error { _, err := cl.Delete(t.Context(), names...); return err },
+		}
+		for op, call := range calls { // opens the connections, and tells the client how large values are
+			if err := call(); err != nil {
+				t.Fatal(op, err)
+			}
+		}
+		for i := range nodes.Len() {
+			nodes.Node(i).Slow(100 * time.Millisecond)
+		}
+		for op, call := range calls {
+			start := time.Now()
+			if err := call(); err != nil || time.Since(start) != 100*time.Millisecond {
+				t.Errorf("%s of three nodes that take 100ms each: %v, %v", op, time.Since(start), err)
+			}
+		}
+	})
+}
+
 // TestRawRefusedName: a pipeline in which one command is refused has stored the others.
 func TestRawRefusedName(t *testing.T) {
 	nodes := clienttest.Start(t, 1)
