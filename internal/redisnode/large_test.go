@@ -8,12 +8,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/internal/redistest"
 )
 
 // body is what lies on the node: an id and n bytes.
@@ -68,6 +70,40 @@ func TestBodiesKeepToTheirConnections(t *testing.T) {
 	mustSet(t, n, "k", "v")
 	if clients := strings.Count(n.Client().ClientList(ctx).Val(), "id="); clients > redisnode.LargeConns+1 {
 		t.Errorf("%d connections, want at most %d", clients, redisnode.LargeConns+1)
+	}
+}
+
+// TestSmallReadsPassBodies: bodies whose answers do not come, more of them than there are connections for, hold up no small read, though the pool has one
+// connection.
+func TestSmallReadsPassBodies(t *testing.T) {
+	s, writer := startNode(t, nil)
+	p := redistest.StartProxy(t, s.Addr())
+	n := newNode(t, p.Addr(), func(c *redisnode.Config) { c.PoolSize, c.Timeout = 1, 5*time.Second })
+	for i := range byte(10) {
+		if err := writer.PutBody(t.Context(), fmt.Sprint("b", i), body([16]byte{i}, 100_000), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustSet(t, writer, "k", "v")
+	ofBodies := func(c *redistest.ProxyConn) bool { return c.Sent("GETRANGE") }
+	p.Only(ofBodies).ToClient().BlackHole()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer p.Heal()
+	for i := range byte(10) {
+		wg.Go(func() {
+			if b, err := n.GetBody(t.Context(), fmt.Sprint("b", i), [16]byte{i}, 100_000); err != nil || len(b.Bytes) != 100_000 {
+				t.Errorf("body %d, in the end: %d bytes, %v", i, len(b.Bytes), err)
+			}
+		})
+	}
+	eventually(t, "each connection for bodies has one under way", func() bool {
+		return len(slices.DeleteFunc(p.Conns(), func(c *redistest.ProxyConn) bool { return !ofBodies(c) })) == redisnode.LargeConns
+	})
+	for range 100 {
+		if v, _, err := n.Get(t.Context(), "k"); string(v) != "v" || err != nil {
+			t.Fatalf("a small read beside them: %q, %v", v, err)
+		}
 	}
 }
 
