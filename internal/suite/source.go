@@ -145,7 +145,7 @@ func want[V comparable](s *scene, c *client.Cache[V], key string, v V, layer cli
 	}
 }
 
-// loads is how often the source must have been asked for a key.
+// loaded is how often the source must have been asked for a key.
 func (s *source) loaded(sc *scene, key string, n int) {
 	sc.Helper()
 	if got := s.count(key); got != n {
