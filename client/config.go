@@ -189,8 +189,8 @@ type CacheConfig[V any] struct {
 	// NoNegative remembers no absent rows: every read of one asks the loader.
 	NoNegative bool
 
-	// Load reads one row from the source. Keys are bytes: "7" and "007" are two entries, even if the source takes them for one row. It returns ErrNotFound (wrapped or not) when there is none. Its context ends after
-	// LoadTimeout and carries the values of the first caller's context, not its cancellation: callers may leave, the work goes on.
+	// Load reads one row from the source. Keys are bytes: "7" and "007" are two entries, even if the source takes them for one row. It returns
+	// ErrNotFound (wrapped or not) when there is none. Its context ends after LoadTimeout and carries the values of the first caller's context, not its cancellation: callers may leave, the work goes on.
 	Load func(ctx context.Context, key string) (V, error)
 
 	// LoadMany reads many rows at once; keys that are missing from the map do not exist (a nil map: none of them does), keys that were not asked for are ignored.

@@ -18,10 +18,10 @@ import (
 
 // SetTTL is called by a loader, with the loader's own context, to give the value that it is about to return a time to live of its own. key is the
 // key as the loader got it. The rule is that of CacheConfig.TTL: 1 ms to MaxTTL, anything else is ErrInvalidTTL and changes nothing.
-// A TTL longer than the cache's extends, for this value, the time for which it may be served. The cache's jitter applies, and the value softens at the same share of its TTL as the cache's others.
-// It holds for the entry that this call of the loader makes, also in a refresh; the next one says it again or has the cache's TTL. The last call for a
-// key counts. It has no effect on an absence, which lives NegativeTTL. In LoadMany it is called for each key that it concerns. Safe for
-// concurrent use.
+// A TTL longer than the cache's extends, for this value, the time for which it may be served. The cache's jitter applies, and the value softens at the
+// same share of its TTL as the cache's others. It holds for the entry that this call of the loader makes, also in a refresh; the next one says it
+// again or has the cache's TTL. The last call for a key counts. It has no effect on an absence, which lives NegativeTTL. In LoadMany it is called for
+// each key that it concerns. Safe for concurrent use.
 func SetTTL(ctx context.Context, key string, ttl time.Duration) error {
 	s, _ := ctx.Value(scopeKey{}).(*loadScope)
 	if s == nil || !slices.Contains(s.keys, key) {

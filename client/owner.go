@@ -55,8 +55,9 @@ func (s *slot[V]) nodeID() string { return s.c.client.nodeID(s.owner) }
 // errDown stands for a node that is not asked because it has just failed to answer.
 var errDown = errors.New("shelf: the owner did not answer")
 
-// read gets the entry, through watch where there is one: one round trip, and a second one for the body of a large value. Where that is not there any more, the entry may have been
-// replaced in between: that is looked up again, since in a cache that is itself the truth nobody else could tell the value.
+// read gets the entry, through watch where there is one: one round trip, and a second one for the body of a large value. Where that is not there any
+// more, the entry may have been replaced in between: that is looked up again, since in a cache that is itself the truth nobody else could tell the
+// value.
 func (s *slot[V]) read(ctx context.Context, watch *redisnode.Tracking) (entry[V], freshness, error) {
 	for tries := 1; ; tries++ {
 		var data, gen []byte

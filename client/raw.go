@@ -41,6 +41,9 @@ func (c *Client) Get(ctx context.Context, name string) (value []byte, found bool
 // A TTL must be given: 1 ms to MaxTTL, or NoExpiry; zero and all else is ErrInvalidTTL. The node counts whole milliseconds; what is beyond them is
 // cut off.
 //
+// Raw values have no path of their own as a cache's large ones have (CacheConfig.LargeValueBytes): what is not through within OperationTimeout fails, and
+// small reads of the node may wait for it.
+//
 // Nothing stands in for a node that fails: that is a *NodeError with node, operation and names (Unavailable tells whether later may help). When
 // it is of a write, the write may have been done, or may be done yet; writes are never repeated by themselves, reads only on a connection that
 // turned out to be dead. An answer that refuses this one name (a list is there, no number is there) is a *KeyError. When ctx has ended before the
