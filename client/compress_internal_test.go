@@ -100,6 +100,8 @@ func TestCompression(t *testing.T) {
 			{"rows", jsonRows(64 << 10), true},
 			{"the largest", bytes.Repeat([]byte("abcdefgh"), 128<<10), true},
 			{"random", randomBytes(100_000), false},
+			{"smaller by a tenth", append(randomBytes(90_000), make([]byte, 10_000)...), false},
+			{"smaller by a fifth", append(randomBytes(80_000), make([]byte, 20_000)...), true},
 		} {
 			e := c.seal(tc.payload, false, n, time.Now(), 0, SetOptions{})
 			if packed := (e.packed != packing{}); packed != tc.packed || (packed && len(e.wire) >= len(tc.payload)) {

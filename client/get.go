@@ -57,7 +57,7 @@ type GetOptions struct {
 	BypassL1 bool
 
 	// NoFill: take no lease, store nothing on a node nor in this process, start no refresh: for reads that must not push anything out, or
-	// values not to be shared. What the caches hold is read as ever.
+	// values not to be shared. What the caches hold is read as ever. Loads are shared only with callers who store nothing either.
 	NoFill bool
 
 	// Refresh: do not read the cache at all: load, and store the result for everybody, whatever is there and whoever is loading it. The load begins

@@ -112,6 +112,36 @@ func TestLoadManyFails(t *testing.T) {
 	}
 }
 
+// TestGetManySingleLoads: without LoadMany a call has 16 loads under way, whatever places there are; one that is itself part of a load has one.
+func TestGetManySingleLoads(t *testing.T) {
+	for _, nested := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var running, most atomic.Int32
+			cl := open(t, clienttest.Start(t, 3).Config())
+			c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, Load: func(ctx context.Context, key string) (string, error) {
+				if n := running.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				defer running.Add(-1)
+				time.Sleep(10 * time.Millisecond)
+				return echo(ctx, key)
+			}})
+			keys, _ := numbered(60)
+			call := func(ctx context.Context, _ string) (string, error) {
+				m, err := c.GetMany(ctx, keys)
+				return fmt.Sprint(len(m)), err
+			}
+			want, get := int32(16), call
+			if nested {
+				want, get = 1, newCache(t, cl, client.CacheConfig[string]{Name: "outer", TTL: time.Minute, Load: call}).Get
+			}
+			if n, err := get(t.Context(), "k"); n != "60" || err != nil || most.Load() != want {
+				t.Errorf("nested %t: %s values, %v, %d loads at once; want %d", nested, n, err, most.Load(), want)
+			}
+		})
+	}
+}
+
 // TestGetManyInvalidKeyFirst: one invalid key fails the call before anything is asked or counted, and the error says which it is. A context that has ended
 // does so too, and is not one key's.
 func TestGetManyInvalidKeyFirst(t *testing.T) {

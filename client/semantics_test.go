@@ -163,6 +163,52 @@ func TestNoFillTouchesNothing(t *testing.T) {
 	})
 }
 
+// TestNoFillLoadsByItself: who stores nothing shares no load with those who store, even one that has not begun: it would be lost to everybody.
+func TestNoFillLoadsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newSource(map[string]string{"k": "1", "other": "o"})
+		slow := func(ctx context.Context, key string) (string, error) {
+			time.Sleep(100 * time.Millisecond)
+			return src.load(ctx, key)
+		}
+		cfg := clienttest.Start(t, 1).Config()
+		cfg.MaxLoads = 1
+		c := newCache(t, open(t, cfg), client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: slow, L1: client.L1Off, NoEarlyRefresh: true})
+		var wg sync.WaitGroup
+		wg.Go(func() { looked(t, c, "other", client.GetOptions{}, "o", client.LayerSource) })
+		synctest.Wait() // it has the only place: the others wait for theirs
+		for _, o := range []client.GetOptions{{NoFill: true}, {}, {NoFill: true}, {}} {
+			wg.Go(func() { looked(t, c, "k", o, "1", client.LayerSource) })
+			synctest.Wait()
+		}
+		wg.Wait()
+		if n := src.count("k"); n != 2 {
+			t.Errorf("%d loads, want one that is stored and one that is not", n)
+		}
+		want(t, c, "k", "1", client.LayerL2)
+	})
+}
+
+// TestCopyEndsWithItsEntry: what this process holds it serves no longer than the entry on the node may be served, however long L1 may hold it.
+func TestCopyEndsWithItsEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Start(t, 1)
+		src := newSource(map[string]string{"k": "1"})
+		cfg := client.CacheConfig[string]{Name: "x", TTL: 10 * time.Second, SoftTTL: 10 * time.Second, NoJitter: true, NoEarlyRefresh: true, Load: src.load,
+			L1: client.L1All, L1TTL: time.Hour, L1BlindTTL: time.Hour}
+		here, there := newCache(t, open(t, nodes.Config()), cfg), newCache(t, open(t, nodes.Config()), cfg)
+		want(t, here, "k", "1", client.LayerSource)
+		time.Sleep(9 * time.Second)
+		want(t, there, "k", "1", client.LayerL2)
+		time.Sleep(time.Second - time.Millisecond)
+		want(t, here, "k", "1", client.LayerL1)
+		want(t, there, "k", "1", client.LayerL1)
+		time.Sleep(time.Millisecond)
+		want(t, here, "k", "1", client.LayerSource)
+		want(t, there, "k", "1", client.LayerL2)
+	})
+}
+
 // TestRefreshIsForEverybody: a forced load replaces what all processes see, is not shared, takes the lease from who holds it, and leaves what is there if it fails.
 func TestRefreshIsForEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
