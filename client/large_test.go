@@ -216,12 +216,7 @@ func TestLargeFlight(t *testing.T) {
 	}
 	close(start)
 	wg.Wait()
-	stats, err := server.Info(t.Context(), "commandstats")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var n int
-	_, _ = fmt.Sscanf(stats["cmdstat_getrange"], "calls=%d", &n)
+	n, _ := commandStats(t, server, "getrange")
 	t.Logf("%d transfers for 64 readers", n)
 	if n < 1 || n > 32 {
 		t.Errorf("%d transfers for 64 readers of one key, want far fewer", n)

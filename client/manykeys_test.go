@@ -99,7 +99,7 @@ func manyCached(t *testing.T, src *manyRows) (c *client.Cache[string], cl *clien
 	return c, cl, keys, servers
 }
 
-// commandStats resets a server's counters, or reads those of one command: calls, and microseconds a call.
+// commandStats is what a server has carried out of one command: calls, and microseconds a call.
 func commandStats(t *testing.T, s *redistest.Server, command string) (calls int, usec float64) {
 	t.Helper()
 	info, err := s.Info(t.Context(), "commandstats")
