@@ -23,19 +23,19 @@ const (
 	DefaultLoadQueue        = 1024
 	DefaultLoadQueueTimeout = time.Second
 
-	DefaultSoftShare     = 0.8 // SoftTTL as a share of TTL
-	DefaultJitter        = 0.1
-	DefaultNegativeTTL   = 30 * time.Second
-	DefaultLoadTimeout   = 3 * time.Second
-	DefaultLeaseTTL      = 5 * time.Second
-	DefaultMaxValueBytes = 1 << 20
-	DefaultCompressAbove = 1 << 10
-	DefaultLargeValue    = 64 << 10
-	DefaultL1TTL         = time.Minute
-	DefaultL1BlindTTL    = 2 * time.Second
-	DefaultL1MaxBytes    = 64 << 20
-	DefaultHotRate       = 100.0
-	DefaultBeta          = 1.0
+	DefaultSoftShare       = 0.8 // SoftTTL as a share of TTL
+	DefaultJitter          = 0.1
+	DefaultNegativeTTL     = 30 * time.Second
+	DefaultLoadTimeout     = 3 * time.Second
+	DefaultLeaseTTL        = 5 * time.Second
+	DefaultMaxValueBytes   = 1 << 20
+	DefaultCompressAbove   = 1 << 10
+	DefaultLargeValueBytes = 64 << 10
+	DefaultL1TTL           = time.Minute
+	DefaultL1BlindTTL      = 2 * time.Second
+	DefaultL1MaxBytes      = 64 << 20
+	DefaultHotRate         = 100.0
+	DefaultBeta            = 1.0
 
 	// MaxTTL is the longest time to live: ten years. It keeps every sum of a clock and a TTL far from an overflow.
 	MaxTTL = 10 * 365 * 24 * time.Hour
@@ -292,7 +292,7 @@ func (c CacheConfig[V]) withDefaults() (CacheConfig[V], error) {
 		orDefaultInt("CacheConfig.MaxLoadKeys", &c.MaxLoadKeys, 1000),
 		orDefaultInt("CacheConfig.MaxValueBytes", &c.MaxValueBytes, DefaultMaxValueBytes),
 		c.checkCompression(),
-		orDefaultInt("CacheConfig.LargeValueBytes", &c.LargeValueBytes, DefaultLargeValue),
+		orDefaultInt("CacheConfig.LargeValueBytes", &c.LargeValueBytes, DefaultLargeValueBytes),
 		c.checkL1(),
 	)
 }
