@@ -1,0 +1,275 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// L1Mode says which keys a cache keeps in process.
+type L1Mode int
+
+const (
+	// L1Hot keeps the keys that this process reads at HotRate or more; the default.
+	L1Hot L1Mode = iota
+	// L1All keeps every key that is read, within L1MaxBytes.
+	L1All
+	// L1Off keeps none.
+	L1Off
+)
+
+// CacheConfig configures one cache. Name, TTL and a loader must be given; every other zero means the default that its field
+// names. A wrong value is a *ConfigError from NewCache.
+type CacheConfig[V any] struct {
+	// Name is the first part of every key on the nodes: [A-Za-z0-9_.-]+. Name and Schema together are unique in a Client.
+	Name string
+
+	// Schema is the last part of every key. Raise it when the encoding of V changes in a way that old readers or new readers
+	// cannot take: old and new processes then use different entries.
+	Schema int
+
+	// TTL is how long an entry may be served, counted from the moment its load began: the bound that holds whatever else
+	// fails. At least 1 ms, at most MaxTTL. The nodes enforce it too.
+	TTL time.Duration
+
+	// SoftTTL is the age from which an entry is refreshed: the reader that gets the lease loads it behind its caller's back, and
+	// everybody is served the old entry meanwhile. 0 means 0.8 of TTL; equal to TTL switches it off.
+	SoftTTL time.Duration
+
+	// Jitter spreads expiry: each entry's TTLs are shortened by a random share between 0 and Jitter. 0 means 0.1; at most 1.
+	// The mean TTL is TTL*(1-Jitter/2).
+	Jitter float64
+	// NoJitter makes every entry live exactly TTL.
+	NoJitter bool
+
+	// Beta scales probabilistic early refresh (XFetch): above 1 is earlier, below is later; 0 means 1.
+	Beta float64
+	// NoEarlyRefresh leaves refreshing to SoftTTL alone.
+	NoEarlyRefresh bool
+
+	// NegativeTTL is how long "the source has no such row" is remembered, at most: Jitter shortens it as it does TTL; 0 means 30 s, or TTL where that is
+	// shorter. At most TTL.
+	NegativeTTL time.Duration
+	// NoNegative remembers no absent rows: every read of one asks the loader.
+	NoNegative bool
+
+	// Load reads one row from the source. Keys are bytes: "7" and "007" are two entries, even if the source takes them for one row. It returns
+	// ErrNotFound (wrapped or not) when there is none. Its context ends after LoadTimeout and carries the values of the first caller's context, not its cancellation: callers may leave, the work goes on.
+	Load func(ctx context.Context, key string) (V, error)
+
+	// LoadMany reads many rows at once; keys that are missing from the map do not exist (a nil map: none of them does), keys that were not asked for are ignored.
+	// It is used by GetMany, and by Get where Load is nil. Each key occurs once. With an error the map is not used, and every key of the call has
+	// failed; ErrNotFound is a mistake here. Its context is as Load's. Without it, GetMany calls Load for each key, 16 at once.
+	LoadMany func(ctx context.Context, keys []string) (map[string]V, error)
+
+	// MaxLoadKeys is the most keys that one LoadMany call gets; 0 means 1,000.
+	MaxLoadKeys int
+
+	// Truth marks a cache with no source behind it (sessions, flags): there is no loader, Set and SetMany write it, a missing
+	// key is ErrNotFound. Only such caches may Set. Their entries live exactly TTL unless Jitter is given; mind that with L1 another
+	// process serves what it has until the node's push, or for L1BlindTTL where there are none.
+	Truth bool
+
+	// LoadTimeout is when a load is given up; 0 means 3 s.
+	LoadTimeout time.Duration
+
+	// LeaseTTL is how long a process may keep others from loading a key; 0 means 5 s, or LoadTimeout + 1 s where that is
+	// longer. At least LoadTimeout + 1 s.
+	LeaseTTL time.Duration
+
+	// WaitTimeout is how long a miss waits for another process's load before it loads for itself, without storing; 0 means LeaseTTL.
+	WaitTimeout time.Duration
+
+	// Version gives a value's row version: a number that only grows, such as a row's version column. Entries never go back to
+	// an older version. nil means that values have none. 0 from it means that this value has none.
+	Version func(V) uint64
+
+	// Tags gives the tags of a value, by which InvalidateTag finds it: at most 64, each of 1 to 256 bytes. It is called with what is
+	// stored, absent rows have none. A value with other tags is returned, not stored, and counted (Unencodable). nil: no tags.
+	Tags func(V) []string
+
+	// Codec encodes values; nil means Bytes for []byte, String for string, JSON for all other types.
+	Codec Codec[V]
+
+	// Clone copies a value. nil: []byte is always copied; values of other types are *shared* between callers, the in-process
+	// cache and the loader's result, and must not be modified.
+	Clone func(V) V
+
+	// MaxValueBytes is the largest encoded value that is stored; 0 means 1 MiB, at most 512 MiB. It counts what the codec made, before compression: so
+	// whether a value is stored does not depend on how well it compresses, and a reader knows how much memory one can take. A larger one is returned
+	// to its callers, not stored, and counted. A compressed or large entry that claims to be larger is foreign: a miss.
+	MaxValueBytes int
+
+	// Compression compresses encoded values of CompressAbove bytes or more; the zero is CompressNone. What does not become smaller by an eighth at
+	// least is stored as it is.
+	Compression Compression
+	// CompressAbove is the smallest encoded value that is compressed; 0 means 1 KiB.
+	CompressAbove int
+
+	// LargeValueBytes is how many bytes of value (encoded, and compressed where that is on) lie in the entry itself; 0 means 64 KiB. A larger
+	// value's lie in a key of their own, and are moved over up to 3 connections a node of their own, so that small reads of the same node do not wait for
+	// them. That costs a large value one more round trip when it is read and one when it is stored. A transfer may take OperationTimeout plus its length at
+	// 20 MiB/s, and wait for its turn as long before. A value as large as MaxValueBytes switches it off.
+	LargeValueBytes int
+
+	// L1 says which keys are kept in process; the default is the hot ones.
+	L1 L1Mode
+
+	// L1TTL is how long, at most, this process serves its own copy of an entry that the node watches for it (client tracking: the node pushes each change, within
+	// a round trip; a copy is not served any more when the node has been silent for a second). 0 means 1 minute.
+	L1TTL time.Duration
+
+	// L1BlindTTL is how long it serves its copy where the node cannot push, or may not (Config.NoPush): the bound on how long an update by another process
+	// can go unseen here. 0 means 2 s, or L1TTL where that is shorter.
+	L1BlindTTL time.Duration
+
+	// L1MaxBytes bounds the in-process cache; 0 means 64 MiB, at least 4 KiB. An entry counts with its key, its encoded size and some 250 bytes.
+	L1MaxBytes int64
+
+	// HotRate is the rate, in reads a second in this process, from which a key is hot; 0 means 100.
+	HotRate float64
+}
+
+func (c CacheConfig[V]) withDefaults() (CacheConfig[V], error) {
+	if err := checkName("CacheConfig.Name", c.Name); err != nil {
+		return c, err
+	}
+	if c.Schema < 0 {
+		return c, &ConfigError{"CacheConfig.Schema", c.Schema, "must not be negative"}
+	}
+	if err := c.checkLoaders(); err != nil {
+		return c, err
+	}
+	if err := c.checkTTLs(); err != nil {
+		return c, err
+	}
+	if c.Codec == nil {
+		c.Codec = defaultCodec[V]()
+	}
+	if c.MaxValueBytes > maxValueBytes {
+		return c, &ConfigError{"CacheConfig.MaxValueBytes", c.MaxValueBytes, fmt.Sprintf("must be at most %d", maxValueBytes)}
+	}
+	return c, firstError(
+		checkCodec(c.Codec),
+		c.checkLease(),
+		c.checkShares(),
+		orDefaultInt("CacheConfig.MaxLoadKeys", &c.MaxLoadKeys, 1000),
+		orDefaultInt("CacheConfig.MaxValueBytes", &c.MaxValueBytes, DefaultMaxValueBytes),
+		c.checkCompression(),
+		orDefaultInt("CacheConfig.LargeValueBytes", &c.LargeValueBytes, DefaultLargeValueBytes),
+		c.checkL1(),
+	)
+}
+
+func (c *CacheConfig[V]) checkLoaders() error {
+	has := c.Load != nil || c.LoadMany != nil
+	if c.Truth && has {
+		return &ConfigError{"CacheConfig.Load", "set", "a cache that is itself the truth (Truth) has no loader"}
+	}
+	if !c.Truth && !has {
+		return &ConfigError{"CacheConfig.Load", "nil", "Load or LoadMany must be given (or Truth, for a cache without a source)"}
+	}
+	return nil
+}
+
+func (c *CacheConfig[V]) checkTTLs() error {
+	if c.TTL == 0 {
+		return &ConfigError{"CacheConfig.TTL", c.TTL, "must be given"}
+	}
+	if err := checkTTL("CacheConfig.TTL", c.TTL); err != nil {
+		return err
+	}
+	if c.SoftTTL == 0 {
+		c.SoftTTL = max(time.Millisecond, time.Duration(float64(c.TTL)*DefaultSoftShare))
+	}
+	if c.NegativeTTL == 0 {
+		c.NegativeTTL = min(DefaultNegativeTTL, c.TTL)
+	}
+	if c.Truth { // nothing could refresh an entry, and a session ends when it was told to
+		c.SoftTTL, c.NoEarlyRefresh, c.NoJitter = c.TTL, true, c.NoJitter || c.Jitter == 0
+	}
+	if err := checkTTL("CacheConfig.SoftTTL", c.SoftTTL); err != nil {
+		return err
+	}
+	if c.SoftTTL > c.TTL {
+		return &ConfigError{"CacheConfig.SoftTTL", c.SoftTTL, fmt.Sprintf("must not be longer than TTL (%v)", c.TTL)}
+	}
+	if c.NegativeTTL > c.TTL {
+		return &ConfigError{"CacheConfig.NegativeTTL", c.NegativeTTL, fmt.Sprintf("must not be longer than TTL (%v)", c.TTL)}
+	}
+	return checkTTL("CacheConfig.NegativeTTL", c.NegativeTTL)
+}
+
+// checkTTL is the one rule for times to live: 1 ms, which is what a node can count, to MaxTTL.
+func checkTTL(field string, d time.Duration) error {
+	if d < time.Millisecond || d > MaxTTL {
+		return &ConfigError{field, d, fmt.Sprintf("must be from 1ms to %v", MaxTTL)}
+	}
+	return nil
+}
+
+func (c *CacheConfig[V]) checkLease() error {
+	if err := orDefaultDuration("CacheConfig.LoadTimeout", &c.LoadTimeout, DefaultLoadTimeout); err != nil {
+		return err
+	}
+	err := firstError(
+		orDefaultDuration("CacheConfig.LeaseTTL", &c.LeaseTTL, max(DefaultLeaseTTL, c.LoadTimeout+minLeaseMargin)),
+		orDefaultDuration("CacheConfig.WaitTimeout", &c.WaitTimeout, c.LeaseTTL),
+	)
+	if err != nil {
+		return err
+	}
+	if c.LeaseTTL < c.LoadTimeout+minLeaseMargin {
+		return &ConfigError{"CacheConfig.LeaseTTL", c.LeaseTTL,
+			fmt.Sprintf("must be at least %v longer than LoadTimeout (%v)", minLeaseMargin, c.LoadTimeout)}
+	}
+	return nil
+}
+
+func (c *CacheConfig[V]) checkShares() error {
+	if !(c.Jitter >= 0 && c.Jitter <= 1) { // also catches NaN
+		return &ConfigError{"CacheConfig.Jitter", c.Jitter, "must be from 0 to 1 (100 %)"}
+	}
+	if c.NoJitter && c.Jitter > 0 {
+		return &ConfigError{"CacheConfig.Jitter", c.Jitter, "must be 0 where NoJitter is set"}
+	}
+	if !c.NoJitter && c.Jitter == 0 {
+		c.Jitter = DefaultJitter
+	}
+	return firstError(
+		orDefaultFloat("CacheConfig.Beta", &c.Beta, DefaultBeta),
+		orDefaultFloat("CacheConfig.HotRate", &c.HotRate, DefaultHotRate),
+	)
+}
+
+func (c *CacheConfig[V]) checkCompression() error {
+	if c.Compression > CompressZstd {
+		return &ConfigError{"CacheConfig.Compression", uint8(c.Compression), "must be CompressNone, CompressS2 or CompressZstd"}
+	}
+	if c.Compression == CompressNone && c.CompressAbove > 0 {
+		return &ConfigError{"CacheConfig.CompressAbove", c.CompressAbove, "must be 0 where Compression is CompressNone"}
+	}
+	return orDefaultInt("CacheConfig.CompressAbove", &c.CompressAbove, DefaultCompressAbove)
+}
+
+func (c *CacheConfig[V]) checkL1() error {
+	if c.L1 < L1Hot || c.L1 > L1Off {
+		return &ConfigError{"CacheConfig.L1", int(c.L1), "must be L1Hot, L1All or L1Off"}
+	}
+	if c.L1MaxBytes < 0 {
+		return &ConfigError{"CacheConfig.L1MaxBytes", c.L1MaxBytes, "must not be negative"}
+	}
+	if c.L1MaxBytes == 0 {
+		c.L1MaxBytes = DefaultL1MaxBytes
+	}
+	if c.L1MaxBytes < minL1Bytes {
+		return &ConfigError{"CacheConfig.L1MaxBytes", c.L1MaxBytes, fmt.Sprintf("must be at least %d (or L1Off)", minL1Bytes)}
+	}
+	if err := orDefaultDuration("CacheConfig.L1TTL", &c.L1TTL, DefaultL1TTL); err != nil {
+		return err
+	}
+	return orDefaultDuration("CacheConfig.L1BlindTTL", &c.L1BlindTTL, min(DefaultL1BlindTTL, c.L1TTL))
+}
