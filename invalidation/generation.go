@@ -58,7 +58,13 @@ func generation(script string, v any) (Generation, error) {
 // Clear makes all entries of a group on a node unreadable, and refuses every fill whose lease was granted before. It costs the
 // same however many there are; their memory comes back as they expire or are evicted.
 func Clear(g Group) Call {
-	return Call{Script: clearScript, Keys: []string{g.Generation, g.Tags}}
+	return Call{Script: clearScript, Keys: []string{g.Generation, g.Tags}, Args: []any{int64(0)}}
+}
+
+// ClearBefore is [Clear] for a group that was not cleared since a time of the node's clock, in microseconds since 1970; elsewhere it
+// changes nothing. It is for a node that came back from a snapshot at that time: whoever notices sends it, and the first one clears. 0 is Clear.
+func ClearBefore(g Group, micros uint64) Call {
+	return Call{Script: clearScript, Keys: []string{g.Generation, g.Tags}, Args: []any{strconv.FormatUint(micros, 10)}}
 }
 
 // ParseClear reads the reply to [Clear]: the new generation.

@@ -183,6 +183,26 @@ func (x *trial) clears() {
 	}
 }
 
+// clearsBefore: only what was not cleared since then.
+func (x *trial) clearsBefore() {
+	for _, c := range []struct {
+		gen    string
+		before uint64
+		clears bool
+	}{
+		{"100 50", 51, true}, {"100 50", 50, false}, {"100 50", 49, false}, {"100 50", 100, true}, {"100 50", 101, true},
+		{"", 51, true}, {"rubbish", 51, true}, {"100 50", 0, true},
+	} {
+		x.begin(c.gen, map[string]float64{"red": 80})
+		got, err := invalidation.ParseClear(x.send(invalidation.ClearBefore(group, c.before)))
+		what := fmt.Sprintf("clear of %q before %d", c.gen, c.before)
+		x.is(what+", error", err, nil)
+		x.is(what+", told and there", got, x.generation())
+		x.is(what, got.Seq > 1<<50, c.clears)
+		x.is(what+", log", x.Exists(x.ctx, group.Tags).Val() == 0, c.clears)
+	}
+}
+
 // tagging: the tag gets the next number; a log that is full, or gone, costs what is older.
 func (x *trial) tagging() {
 	for _, c := range []struct {
@@ -239,7 +259,7 @@ func (x *trial) logs() {
 // try runs everything and returns what was wrong.
 func try(ctx context.Context, b backend, rewrite func(invalidation.Script) string) []string {
 	x := &trial{backend: b, ctx: ctx, rewrite: rewrite}
-	for _, f := range []func(){x.leases, x.fills, x.sets, x.clears, x.tagging, x.logs} {
+	for _, f := range []func(){x.leases, x.fills, x.sets, x.clears, x.clearsBefore, x.tagging, x.logs} {
 		f()
 	}
 	return x.bad
@@ -285,6 +305,9 @@ func TestEveryGuardOfGenerationsIsNeeded(t *testing.T) {
 		{"clear", "math.max((seq or 0) + 1, clock())", "clock()"},
 		{"clear", "(seq or 0) + 1", "(seq or 0)"},
 		{"clear", "redis.call('UNLINK', KEYS[2])", ""},
+		{"clear", "before > 0 and ", ""},
+		{"clear", "cleared >= before", "cleared > before"},
+		{"clear", "cleared >= before", "seq >= before"},
 		{"clear", "setGeneration(KEYS[1], seq, seq)", ""},
 		{"tag", "generation(KEYS[1], true)", "generation(KEYS[1])"},
 		{"tag", "  cleared = seq", "  cleared = cleared"},

@@ -151,6 +151,9 @@ func (o *Outbox) Has(name string) bool {
 	return o.depth.Load() != 0 && o.find(name) != nil
 }
 
+// Empty says whether nothing is pending. It costs one atomic load.
+func (o *Outbox) Empty() bool { return o.depth.Load() == 0 }
+
 func (o *Outbox) find(name string) *undone {
 	e, _ := o.names.Load(name)
 	u, _ := e.(*undone)

@@ -154,7 +154,9 @@ func (r *Replay) find(name string) *sent {
 // At the time when it was given up; it may be carried out later than that, so it must also go into
 // the [Outbox], whose success adds it again. A key that is here already stays one entry, with the
 // largest version. When Max is reached the oldest entry is dropped.
-func (r *Replay) Add(s Sent) {
+//
+// It returns whether the key is void now: then it is to be invalidated again, as after a Read.
+func (r *Replay) Add(s Sent) (void bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// 1. Primary A confirms the invalidation. Its reply is on the way.
@@ -170,7 +172,7 @@ func (r *Replay) Add(s Sent) {
 		r.names.Store(s.Name, e)
 		r.depth.Add(1)
 	} else if !r.merge(e, s, current) {
-		return
+		return e.place.in == &r.void
 	}
 	e.place.leave()
 	if current {
@@ -181,6 +183,7 @@ func (r *Replay) Add(s Sent) {
 	if r.depth.Load() > int64(r.max) {
 		r.dropOldest()
 	}
+	return !current
 }
 
 // merge adds s to the entry of its key. It returns whether the entry has to be put into the list

@@ -55,7 +55,7 @@ type Config struct {
 	// Scripts are loaded into the node on every connect.
 	Scripts []Script
 	// OnRun is called when the node is seen in a run of the server for the first time; prev is
-	// the zero Info at the first connection. It runs inside the operation that found out: it must
+	// the zero Info at the first connection. It runs inside the operation that found out, before any connection to the new run carries a command: it must
 	// return quickly and must not use the Node. Nil means nobody wants to know.
 	OnRun func(prev, cur Info)
 	// OnReplication is called with what the server says about its replication: on every connect, before the connection carries a command, and by

@@ -34,17 +34,28 @@ func (s *Session) onConnect(ctx context.Context, cn *redis.Conn, user func(conte
 	if g.mode == "cluster" || g.mode == "sentinel" {
 		return &modeError{s.node.cfg.ID, s.node.cfg.Addr, g.mode}
 	}
-	first, err := s.admit(g.runID)
-	if err != nil {
+	if err := s.meet(g); err != nil {
 		s.node.replace(s)
 		return err
 	}
-	s.node.met(s, g, first)
 	if user != nil {
 		if err := user(ctx, cn); err != nil {
 			return &connectError{"OnConnect of the configured options", err}
 		}
 	}
+	return nil
+}
+
+// meet admits a new connection and tells what it has learnt. One at a time: no connection to a new run carries a command before OnRun and
+// OnReplication have returned.
+func (s *Session) meet(g greeting) error {
+	s.meeting.Lock()
+	defer s.meeting.Unlock()
+	first, err := s.admit(g.runID)
+	if err != nil {
+		return err
+	}
+	s.node.met(s, g, first)
 	return nil
 }
 

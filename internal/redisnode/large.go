@@ -65,7 +65,7 @@ type transfer struct {
 // newLarge makes the own path of n. It does not connect.
 func newLarge(n *Node) *large {
 	cfg := n.cfg
-	cfg.PoolSize, cfg.Scripts, cfg.OnRun, cfg.OnHealth, cfg.Options = LargeConns, nil, nil, nil, nil
+	cfg.PoolSize, cfg.Scripts, cfg.OnRun, cfg.OnReplication, cfg.OnHealth, cfg.Options = LargeConns, nil, nil, nil, nil, nil
 	cfg.Push = nil
 	o := n.options
 	o.PoolSize = LargeConns

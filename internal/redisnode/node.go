@@ -180,13 +180,13 @@ func (n *Node) met(s *Session, g greeting, first bool) {
 	if n.Session() != s {
 		return
 	}
+	n.mu.Lock()
+	prev := n.infoLocked() // with the clock of the run that is over
 	if first && g.hasClock {
 		n.clock.restart(g.clock)
 	} else if g.hasClock {
 		n.clock.add(g.clock)
 	}
-	n.mu.Lock()
-	prev := n.infoLocked()
 	if first {
 		n.info = Info{Version: g.version, Engine: g.engine, RunID: g.runID, StartedAt: g.startedAt}
 		n.info.TrackingError = n.noTracking(g)
@@ -198,11 +198,11 @@ func (n *Node) met(s *Session, g greeting, first bool) {
 	n.tracking.able.Store(n.cfg.Push != nil && n.info.Capabilities.Tracking && n.info.RunID != "")
 	cur := n.infoLocked()
 	n.mu.Unlock()
-	n.trackingMet(g.runID, news)
 	if first && n.cfg.OnRun != nil {
 		n.cfg.OnRun(prev, cur)
 	}
 	n.replicated(s, g.replication)
+	n.trackingMet(g.runID, news) // last: what is read through a Tracking is read from a run that is known
 }
 
 // replace swaps in a new session for old, whose run of the server is over.

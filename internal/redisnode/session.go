@@ -34,6 +34,8 @@ type Session struct {
 	run    atomic.Pointer[string] // nil until the first connection
 	stream atomic.Pointer[string]
 
+	meeting sync.Mutex // held while a connection is admitted
+
 	// users counts operations and dials under way; retiring subtracts a number that keeps it
 	// negative. Whoever brings it back to exactly that number was the last and closes the client.
 	// So a session that was swapped out lives as long as its users, and nothing has to wait.
