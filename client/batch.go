@@ -55,6 +55,7 @@ func (c *Cache[V]) GetMany(ctx context.Context, keys []string) (map[string]V, er
 	}
 	b := &batch[V]{c: c, asked: time.Now(), found: make(map[string]V, len(keys)), failed: make(map[string]error)}
 	missing := b.read(ctx, b.local(ctx, keys))
+	missing = append(missing, b.owed...)
 	defer func() {
 		for _, w := range missing {
 			w.ticket.cancel()
@@ -74,6 +75,7 @@ func (c *Cache[V]) GetMany(ctx context.Context, keys []string) (map[string]V, er
 type batch[V any] struct {
 	c     *Cache[V]
 	asked time.Time
+	owed  []wanted[V] // keys to be loaded, whatever the nodes hold
 
 	mu     sync.Mutex // guards what follows: nodes answer in parallel
 	found  map[string]V
@@ -124,6 +126,12 @@ func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
 		room = append(room, b.c.slotOf(k))
 		s := &room[len(room)-1]
 		w := wanted[V]{s, b.c.wantL1(s, hot, b.asked)}
+		if b.c.owes(s) { // after the ticket: see debts
+			w.ticket.cancel()
+			b.c.bypass(s)
+			b.owed = append(b.owed, wanted[V]{slot: s})
+			continue
+		}
 		rest[w.owner] = append(rest[w.owner], w)
 	}
 	return rest

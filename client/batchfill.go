@@ -35,7 +35,7 @@ func (r *batchRun[V]) loadAndFill(ctx context.Context, grants []grant[V], place 
 	var fills, others []grant[V]
 	for _, g := range grants {
 		l := loaded[g.key]
-		if g.mayFill() && !l.Unstorable && !below(l, g.floor) {
+		if g.mayFill() && !l.Unstorable && !below(l, g.floor) && !r.c.owes(g.slot) {
 			fills = append(fills, g)
 			continue
 		}

@@ -5,6 +5,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/go-shelf/shelf/internal/redisnode"
@@ -15,6 +16,13 @@ import (
 // watch reads entry and lease of the keys that others hold, settles those whose entry is there, and tells free from held.
 func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held []*slot[V]) {
 	r.wake.drop()
+	slots = slices.DeleteFunc(slots, func(s *slot[V]) bool {
+		if r.c.owes(s) {
+			s.down = true
+			free = append(free, s)
+		}
+		return s.down
+	})
 	names := make([]string, 0, 2*len(slots))
 	for _, s := range slots {
 		names = append(names, s.names.Data, s.names.Lease)

@@ -129,7 +129,7 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 	var mu sync.Mutex
 	var up []*slot[V]
 	for _, s := range slots {
-		if s.down {
+		if s.down = s.down || r.c.owes(s); s.down {
 			grants = append(grants, grant[V]{slot: s})
 			continue
 		}

@@ -32,7 +32,8 @@ type Cache[V any] struct {
 	names  naming
 	clone  func(V) V // nil: values are shared
 
-	views []view // of the cache's generation, one a node
+	views      []view   // of the cache's generation, one a node
+	clearDebts []string // the name under which a Clear is owed, one a node
 
 	hot *hotkey.Detector              // nil but with L1Hot
 	l1  *localcache.Cache[l1Entry[V]] // nil with L1Off
@@ -63,6 +64,9 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 	c := &Cache[V]{
 		client: cl, cfg: cfg, clone: cfg.Clone, draw: rand.Float64,
 		names: newNaming(cl.cfg.Namespace, cfg.Name, cfg.Schema), views: make([]view, len(cl.nodes)),
+	}
+	for i := range cl.nodes {
+		c.clearDebts = append(c.clearDebts, clearDebt(c.names.of, i))
 	}
 	c.ending, c.end = context.WithCancel(context.Background()) //nolint:gosec // close calls it
 	if clone, isBytes := any(bytes.Clone).(func(V) V); isBytes && c.clone == nil {

@@ -87,6 +87,11 @@ type CacheConfig[V any] struct {
 	// an older version. nil means that values have none. 0 from it means that this value has none.
 	Version func(V) uint64
 
+	// SecondDelete repeats each invalidation of a key (Invalidate and its kin, Write; not Clear or InvalidateTag) so much later, from a bounded schedule: for loaders that
+	// read a database replica which lags, where values have no Version. What such a loader has stored after the first delete goes with the second. 0, the
+	// default, is none; some 500 ms, or what the replica usually lags, are usual; at least 1 ms, at most a minute. Not for a cache that is itself the truth.
+	SecondDelete time.Duration
+
 	// Tags gives the tags of a value, by which InvalidateTag finds it: at most 64, each of 1 to 256 bytes. It is called with what is
 	// stored, absent rows have none. A value with other tags is returned, not stored, and counted (Unencodable). nil: no tags.
 	Tags func(V) []string
@@ -155,6 +160,7 @@ func (c CacheConfig[V]) withDefaults() (CacheConfig[V], error) {
 	return c, firstError(
 		checkCodec(c.Codec),
 		c.checkLease(),
+		c.checkSecondDelete(),
 		c.checkShares(),
 		orDefaultInt("CacheConfig.MaxLoadKeys", &c.MaxLoadKeys, 1000),
 		orDefaultInt("CacheConfig.MaxValueBytes", &c.MaxValueBytes, DefaultMaxValueBytes),
@@ -225,6 +231,18 @@ func (c *CacheConfig[V]) checkLease() error {
 	if c.LeaseTTL < c.LoadTimeout+minLeaseMargin {
 		return &ConfigError{"CacheConfig.LeaseTTL", c.LeaseTTL,
 			fmt.Sprintf("must be at least %v longer than LoadTimeout (%v)", minLeaseMargin, c.LoadTimeout)}
+	}
+	return nil
+}
+
+func (c *CacheConfig[V]) checkSecondDelete() error {
+	switch {
+	case c.SecondDelete == 0:
+		return nil
+	case c.Truth:
+		return &ConfigError{"CacheConfig.SecondDelete", c.SecondDelete, "must be 0 in a cache that is itself the truth (Truth): it would delete what was Set since"}
+	case c.SecondDelete < time.Millisecond || c.SecondDelete > maxSecondDelete:
+		return &ConfigError{"CacheConfig.SecondDelete", c.SecondDelete, fmt.Sprintf("must be from 1ms to %v", maxSecondDelete)}
 	}
 	return nil
 }

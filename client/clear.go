@@ -30,8 +30,8 @@ const (
 // gone; another process's in-process copies go as after Invalidate. What was cleared is loaded again when it is asked for, at most MaxLoads at a time.
 // In a cache that is itself the truth it deletes everything.
 //
-// It does its work even when ctx has ended. An error joins one *NodeError for each node that was not reached, whose entries may live until their TTL;
-// Clear may be called again.
+// It does its work even when ctx has ended. An error joins one *NodeError for each node that was not reached: as after an Invalidate that failed, the clearing is repeated
+// until it gets through, and until then this process loads what that node owns.
 func (c *Cache[V]) Clear(ctx context.Context) error {
 	return c.onAllNodes(ctx, "clear", "", invalidation.Clear(c.names.of))
 }
@@ -90,8 +90,15 @@ func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalida
 	var wg sync.WaitGroup
 	for i := range c.client.nodes {
 		wg.Go(func() {
-			if err := c.moveOn(ctx, i, tag, call); err != nil {
+			name := c.clearDebts[i]
+			if tag != "" {
+				name = tagDebt(c.names.of, i, tag)
+			}
+			if err := c.moveOn(ctx, i, tag, name, call); err != nil {
 				c.counters.nodeErrors.Add(1)
+				if full := c.oweGroup(i, name); full != nil {
+					err = fmt.Errorf("%w; it will not be repeated: %w", err, full)
+				}
 				errs[i] = &NodeError{Node: c.client.nodeID(i), Op: op, Err: err}
 			}
 		})
@@ -102,12 +109,13 @@ func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalida
 	return errors.Join(errs...)
 }
 
-// moveOn is one node's part of onAllNodes.
-func (c *Cache[V]) moveOn(ctx context.Context, node int, tag string, call invalidation.Call) error {
-	session := c.client.nodes[node].Session()
+// moveOn is one node's part of onAllNodes. name is that under which it is owed to the node.
+func (c *Cache[V]) moveOn(ctx context.Context, node int, tag, name string, call invalidation.Call) error {
+	n := c.client.nodes[node]
+	sent, session := sending(n), n.Session()
 	reply, err := session.Eval(ctx, wireCall(call))
 	if errors.Is(err, redisnode.ErrRunChanged) {
-		session = c.client.nodes[node].Session()
+		session = n.Session()
 		reply, err = session.Eval(ctx, wireCall(call))
 	}
 	if err != nil {
@@ -122,5 +130,27 @@ func (c *Cache[V]) moveOn(ctx context.Context, node int, tag string, call invali
 	} else {
 		c.views[node].note(session, tag, gen)
 	}
+	done := sent.answered(n)
+	done.Name = name
+	c.confirmed(node, done)
 	return nil
+}
+
+// moveOnAgain repeats a Clear, or a tag's invalidation, that is owed to a node, or clears what a node had before it was restarted.
+func (c *Cache[V]) moveOnAgain(ctx context.Context, node int, name string, version uint64) error {
+	_, tag, _ := groupOf(name)
+	if name == restartDebt(c.names.of, node) {
+		return c.moveOn(ctx, node, "", name, invalidation.ClearBefore(c.names.of, version))
+	}
+	call := invalidation.Clear(c.names.of)
+	if tag != "" {
+		call = invalidation.InvalidateTag(c.names.of, tag, maxTagLog)
+	}
+	err := c.moveOn(ctx, node, tag, name, call)
+	if c.l1 != nil {
+		c.l1.Clear() // as after the first attempt: what was taken in between
+	}
+	c.misses.forgetAll()
+	c.unfilled.forgetAll()
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,8 +29,10 @@ type Client struct {
 	limiter *stampede.Limiter // before every loader of every cache
 	guard   *stampede.Guard   // runs every loader
 
-	loops     sync.WaitGroup // one health loop a node
+	loops     sync.WaitGroup // one health loop a node, and the two that work off the debts
 	stopLoops context.CancelFunc
+
+	debts *debts // invalidations that are owed to the nodes
 
 	wakes wakes // of those who wait for another process's load
 
@@ -46,6 +49,11 @@ type Client struct {
 type registered interface {
 	close(ctx context.Context) error
 	entryPushed(name string)
+	owns(name, group string) bool
+	invalidateAgain(ctx context.Context, what []owed) (failed map[string]error)
+	invalidateSecond(ctx context.Context, node int, what []owed)
+	moveOnAgain(ctx context.Context, node int, name string, version uint64) error
+	restarted(node int, micros uint64)
 	generationPushed(node int, name string)
 }
 
@@ -71,6 +79,9 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 		cfg: cfg, ring: r, limiter: limiter, guard: new(stampede.Guard),
 		caches: make(map[string]registered), byName: make(map[string][]registered),
 	}
+	if c.debts, err = newDebts(cfg); err != nil {
+		return nil, err
+	}
 	if err := c.openNodes(); err != nil {
 		return nil, errors.Join(err, c.closeNodes())
 	}
@@ -93,9 +104,10 @@ func (c *Client) openNodes() error {
 		}
 		node, err := redisnode.New(redisnode.Config{
 			ID: n.ID, Addr: n.Addr, Timeout: c.cfg.OperationTimeout, PoolSize: c.cfg.PoolSize,
-			Options: hook, Scripts: scripts, OnRun: func(prev, now redisnode.Info) { c.logRun(n, prev, now) },
-			OnHealth: func(err error) { c.logHealth(n, err) },
-			Push:     c.onPush(i),
+			Options: hook, Scripts: scripts, OnRun: func(prev, now redisnode.Info) { c.runSeen(i, n, prev, now) },
+			OnReplication: func(r redisnode.Replication) { c.replicationSeen(i, r) },
+			OnHealth:      func(err error) { c.healthSeen(i, n, err) },
+			Push:          c.onPush(i),
 		})
 		if err != nil {
 			return fmt.Errorf("shelf: node %s: %w", n.ID, err)
@@ -122,12 +134,14 @@ func (c *Client) logRun(n ring.Node, prev, now redisnode.Info) {
 		"version", now.Version, "run", now.RunID, "previous_run", prev.RunID)
 }
 
-// logHealth tells of a node whose health checks have begun to fail, or succeed again.
-func (c *Client) logHealth(n ring.Node, err error) {
+// healthSeen takes in that a node's health checks have begun to fail, or succeed again: then what is owed to it is sent at once.
+func (c *Client) healthSeen(node int, n ring.Node, err error) {
 	if err != nil {
 		c.cfg.Logger.Warn("shelf: node is in trouble", "node", n.ID, "addr", n.Addr, "error", err)
 		return
 	}
+	c.debts.outbox.Wake(node, time.Now())
+	signal(c.debts.putNews)
 	c.cfg.Logger.Info("shelf: node is well again", "node", n.ID, "addr", n.Addr)
 }
 
@@ -162,6 +176,7 @@ func (c *Client) startLoops() {
 			}
 		})
 	}
+	c.loops.Go(func() { c.work(ctx) })
 }
 
 // Node returns the driver's client of the node that owns a name, for whatever Shelf does not do. The name is hashed as it is given: use the same string in the
@@ -170,8 +185,10 @@ func (c *Client) Node(name string) *redis.Client {
 	return c.nodes[c.ring.OwnerIndex(name)].Client()
 }
 
-// Close ends the client. It refuses new calls with ErrClosed, waits for writes, loads and refreshes that are under way, and closes the
-// connections. When ctx ends first it closes the connections all the same and returns an error that says what was left; loaders that
+// Close ends the client. It refuses new calls with ErrClosed, waits for writes, loads and refreshes that are under way, sends what is still owed to
+// the nodes (invalidations that failed, second deletes when they are due), and closes the connections. What is still owed when ctx ends, or 10 s later where a node does
+// not answer, is reported: one *NodeError a node with the names of the entries (Cache.Where). Second deletes that ctx leaves no time for go out early, and
+// the error says how many. When ctx ends first it closes the connections all the same and returns an error that says what was left; loaders that
 // ignore their context may then still run. A further call waits for the first, or until its own ctx ends, and returns the same.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
@@ -198,7 +215,7 @@ func (c *Client) shut(ctx context.Context, caches map[string]registered) error {
 	for _, cache := range caches {
 		errs = append(errs, cache.close(ctx))
 	}
-	errs = append(errs, c.guard.Close(ctx))
+	errs = append(errs, c.guard.Close(ctx), c.debts.finish(ctx, c))
 	c.stopLoops()
 	c.loops.Wait()
 	return errors.Join(append(errs, c.closeNodes())...)

@@ -57,6 +57,19 @@ type Config struct {
 	// LoadQueueTimeout is how long a load may wait for a place before its callers get ErrOverloaded; 0 means 1 s.
 	LoadQueueTimeout time.Duration
 
+	// OutboxSize is how many invalidations that did not reach their node are kept, one a key, to be repeated until they do; 0 means 10,000. Beyond it the error
+	// of an invalidation that fails is ErrOutboxFull too. Each takes some 300 bytes and its key.
+	OutboxSize int
+
+	// SecondDeleteQueue is how many second deletes (CacheConfig.SecondDelete) may wait; 0 means 100,000. An invalidation beyond it is done, and its error says that no
+	// second one will come.
+	SecondDeleteQueue int
+
+	// TrustSnapshots trusts what a node holds after a restart. Without it, entries from before a primary's start are misses: a snapshot or an append-only file brings
+	// back what was deleted since it was written. It is for those who restart nodes warm on purpose and accept that such an entry may live
+	// until its TTL. Caches that are themselves the truth always trust their node.
+	TrustSnapshots bool
+
 	// Logger hears of nodes whose health checks fail and succeed again, and of servers that were restarted. nil is silence.
 	Logger *slog.Logger
 }
@@ -76,6 +89,8 @@ func (c Config) withDefaults() (Config, error) {
 		orDefaultInt("Config.PoolSize", &c.PoolSize, 16),
 		orDefaultInt("Config.MaxLoads", &c.MaxLoads, DefaultMaxLoads),
 		orDefaultInt("Config.LoadQueue", &c.LoadQueue, DefaultLoadQueue),
+		orDefaultInt("Config.OutboxSize", &c.OutboxSize, DefaultOutboxSize),
+		orDefaultInt("Config.SecondDeleteQueue", &c.SecondDeleteQueue, DefaultSecondDeleteQueue),
 		orDefaultDuration("Config.OperationTimeout", &c.OperationTimeout, DefaultOperationTimeout),
 		orDefaultDuration("Config.LoadQueueTimeout", &c.LoadQueueTimeout, DefaultLoadQueueTimeout),
 	)

@@ -15,6 +15,9 @@ const (
 	DefaultLoadQueue        = 1024
 	DefaultLoadQueueTimeout = time.Second
 
+	DefaultOutboxSize        = 10_000
+	DefaultSecondDeleteQueue = 100_000
+
 	DefaultSoftShare       = 0.8 // SoftTTL as a share of TTL
 	DefaultJitter          = 0.1
 	DefaultNegativeTTL     = 30 * time.Second
@@ -36,7 +39,9 @@ const (
 	minL1Bytes     = 4 << 10          // room for a few entries
 	minLeaseMargin = time.Second      // a lease outlives the load timeout by at least this
 	markTTL        = 10 * time.Second // how long an invalidation's mark is kept
-	noStoreTTL     = time.Second      // how long "do not wait, this value cannot be stored" is kept
+	// maxSecondDelete bounds what Close has to wait for.
+	maxSecondDelete = time.Minute
+	noStoreTTL      = time.Second // how long "do not wait, this value cannot be stored" is kept
 )
 
 // orDefaultDuration and its siblings are the one rule for optional fields: zero is the default, negative is an error.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/invalidation"
 	"github.com/go-shelf/shelf/stampede"
 )
 
@@ -42,6 +43,13 @@ var (
 	// ErrNotTruth is returned by Set on a cache that stands before a source: such a write could overtake another one and
 	// stay. Use Write or WriteThrough there.
 	ErrNotTruth = errors.New("shelf: Set on a cache with a source")
+
+	// ErrOutboxFull is in the error of an invalidation that failed and is not repeated, because as many as Config.OutboxSize are waiting already.
+	ErrOutboxFull = invalidation.ErrOutboxFull
+
+	// ErrSecondDeletesFull is in the error of an invalidation that was done, but will not be followed by its second delete, because as many as
+	// Config.SecondDeleteQueue are waiting already.
+	ErrSecondDeletesFull = invalidation.ErrLaterFull
 
 	// ErrClosed is returned by every call after Close.
 	ErrClosed = stampede.ErrClosed

@@ -120,6 +120,10 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 	if o.Refresh {
 		return c.forced(ctx, s, load, o)
 	}
+	if c.owes(s) { // after the ticket: see debts
+		t.cancel()
+		return c.pastShelves(ctx, s, load, o, now)
+	}
 	return c.fromOwner(ctx, s, load, o, t, now)
 }
 
@@ -144,6 +148,24 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 		return c.noSource(s)
 	}
 	return c.miss(ctx, s, load, o, t, asked) // 5 miss, 6 load and fill
+}
+
+// pastShelves is the read of a key whose invalidation has not got through: the loader is asked, and nothing is stored.
+func (c *Cache[V]) pastShelves(ctx context.Context, s *slot[V], load loader[V], o GetOptions, asked time.Time) (Result[V], error) {
+	c.bypass(s)
+	if load == nil {
+		return c.noSource(s)
+	}
+	return c.miss(ctx, s, load, o, ticket[V]{}, asked)
+}
+
+// bypass marks a slot whose node is not to be asked.
+func (c *Cache[V]) bypass(s *slot[V]) {
+	c.counters.bypassed.Add(1)
+	s.down = true
+	if s.node.Ailing() {
+		s.cause = errOwed
+	}
 }
 
 // leftBy is the error of a caller whose own context is over: ctx may say so a moment later than the node's connection does.

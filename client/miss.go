@@ -108,6 +108,7 @@ func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o Get
 // fetch is one pass of lease, load, fill (stampede.Fetch has the rules).
 func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode stampede.Mode, r *stampede.Run) (outcome[V], error) {
 	defer func() { s.wake.drop() }()
+	s.down = s.down || c.owes(s) // once it can be joined: see debts
 	out, err := stampede.Fetch(ctx, c.loop, s, mode, r, func(ctx context.Context) (stampede.Loaded[entry[V]], error) {
 		return c.load(ctx, s.key, load, s.node)
 	})

@@ -33,6 +33,7 @@ type slot[V any] struct {
 	gone    bodyID                  // a body that was asked for and is not there
 	wake    *wake                   // what a Watch left to wake it; its owner drops it
 	gen     invalidation.Generation // the cache's on this node, as the last reply said; a fill stores under the lease's
+	losses  uint64                  // of invalidations by the node, when this read last asked what is owed
 	forced  bool                    // the lease was forced: what is loaded now is what counts
 }
 
@@ -46,11 +47,14 @@ func (c *Cache[V]) slot(key string) *slot[V] {
 func (c *Cache[V]) slotOf(key string) slot[V] {
 	names := c.names.keys(key)
 	i := c.client.ring.OwnerIndex(names.Data)
-	return slot[V]{c: c, key: key, names: names, owner: i, node: c.client.nodes[i]}
+	return slot[V]{c: c, key: key, names: names, owner: i, node: c.client.nodes[i], losses: c.client.debts.logs[i].losses.Load()}
 }
 
 // nodeID is the owner's id, for provenance.
 func (s *slot[V]) nodeID() string { return s.c.client.nodeID(s.owner) }
+
+// errOwed stands for a node that is not asked because the invalidation of the key is owed to it.
+var errOwed = errors.New("shelf: an invalidation has not reached the owner yet")
 
 // errDown stands for a node that is not asked because it has just failed to answer.
 var errDown = errors.New("shelf: the owner did not answer")
@@ -93,9 +97,19 @@ func (s *slot[V]) look(ctx context.Context, data []byte, gen invalidation.Genera
 	return e, f, nil
 }
 
-// weigh is judge, and the entry's tags. An error says that the node was asked about them and did not answer.
+// weigh is judge, and whether the node can be trusted, and the entry's tags. An error says that the node was asked about them and did not answer.
 func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, error) {
 	e, f := s.c.judge(data, s.node, s.gen)
+	switch {
+	case f != fresh && f != softened:
+	case s.c.cfg.Truth:
+	case s.c.client.debts.logs[s.owner].losses.Load() != s.losses || !s.c.client.debts.logs[s.owner].trusts(e.created, s.node):
+		s.c.counters.distrusted.Add(1)
+		e, f = entry[V]{}, unusable
+	case len(e.tags) > 0 && s.c.owesTag(s.owner, e.tags):
+		s.c.counters.cleared.Add(1)
+		e, f = entry[V]{}, unusable
+	}
 	if len(e.tags) > 0 && e.stamp < s.gen.Seq {
 		hold, err := s.c.views[s.owner].tagsHold(ctx, s.node, s.names.Of, e.stamp, e.tags, s.gen.Seq)
 		if err != nil {

@@ -18,6 +18,9 @@ func (s *slot[V]) Take(ctx context.Context, token string, mode stampede.Mode) (s
 	if s.down {
 		return stampede.State[entry[V]]{}, errDown
 	}
+	if s.c.owes(s) {
+		return stampede.State[entry[V]]{}, errOwed
+	}
 	s.session, s.forced = s.node.Session(), mode == stampede.Force
 	reply, err := s.session.Eval(ctx, wireCall(s.leaseCall(token, mode)))
 	if err != nil {
@@ -93,6 +96,9 @@ func leaseStatus(s invalidation.LeaseStatus) stampede.LeaseStatus {
 
 // Watch implements stampede.Shelf: the entry and the lease in one read, and a push when one of them changes.
 func (s *slot[V]) Watch(ctx context.Context) (stampede.State[entry[V]], error) {
+	if s.c.owes(s) {
+		return stampede.State[entry[V]]{}, errOwed
+	}
 	s.wake.drop()
 	s.wake = s.c.client.wakes.add(s.names.Data, s.names.Lease)
 	vals, pushed, err := watch(ctx, s.node, []string{s.names.Data, s.names.Lease, s.names.Of.Generation})
@@ -144,6 +150,10 @@ func (s *slot[V]) watched(ctx context.Context, data, lease []byte, gen invalidat
 
 // Fill implements stampede.Shelf.
 func (s *slot[V]) Fill(ctx context.Context, token string, e entry[V]) (stampede.Verdict, error) {
+	if s.c.owes(s) {
+		s.c.counters.fillErrors.Add(1)
+		return stampede.LeaseLost, errOwed
+	}
 	if err := s.stage(ctx, &e); err != nil {
 		s.c.counters.fillErrors.Add(1)
 		return stampede.LeaseLost, err

@@ -28,10 +28,15 @@ type CacheStats struct {
 	Refreshes     uint64 // entries refreshed behind their readers' backs
 	RefreshErrors uint64 // refreshes whose loader failed; the old entry stays
 	Invalidations uint64 // keys invalidated by this process
+	SecondDeletes uint64 // second deletes carried out (CacheConfig.SecondDelete)
+	SecondRemoved uint64 // those that removed something: a loader had stored what may have been an old row
+	SecondRefused uint64 // second deletes that will not come, for want of room (Config.SecondDeleteQueue, OutboxSize)
 	MarksFailed   uint64 // invalidations that deleted but could not leave their mark (a node out of memory)
 	SetsOlder     uint64 // Sets that changed nothing because a newer version was there
 	Foreign       uint64 // entries that could not be read: other bytes, another codec, a failed decode. Each is loaded again
 	Cleared       uint64 // entries that a Clear or InvalidateTag had made unreadable
+	Distrusted    uint64 // entries that were there before their node was restarted, or before it lost invalidations: loaded again
+	Bypassed      uint64 // reads that went to the loader because an invalidation of the key was owed to its node
 	Expired       uint64 // entries past their time on the node's clock though the node still had them
 	BodiesGone    uint64 // large values whose body was not there though their entry was: evicted, or replaced at that moment. Read again, or a miss
 	Oversized     uint64 // values above MaxValueBytes, returned but not stored
@@ -43,7 +48,7 @@ type CacheStats struct {
 type counters struct {
 	waiting atomic.Int64
 	l1Misses, l1Doubted, pushes, l2Hits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
-	invalidations, marksFailed, setsOlder, foreign, cleared, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
+	invalidations, seconds, secondsRemoved, secondsRefused, marksFailed, setsOlder, foreign, cleared, distrusted, bypassed, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
 }
 
 // Stats returns the cache's counters. It is cheap and may be called at any time.
@@ -54,6 +59,7 @@ func (c *Cache[V]) Stats() CacheStats {
 		Fills: n.fills.Load(), FillsRefused: n.fillsRefused.Load(), FillErrors: n.fillErrors.Load(),
 		Refreshes: n.refreshes.Load(), RefreshErrors: n.refreshErrors.Load(), Invalidations: n.invalidations.Load(),
 		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Cleared: n.cleared.Load(), Expired: n.expired.Load(),
+		SecondDeletes: n.seconds.Load(), SecondRemoved: n.secondsRemoved.Load(), SecondRefused: n.secondsRefused.Load(), Distrusted: n.distrusted.Load(), Bypassed: n.bypassed.Load(),
 		BodiesGone: n.bodiesGone.Load(),
 		Oversized:  n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
 	}
@@ -73,6 +79,7 @@ type NodeStats struct {
 	Tracking    bool          // the node can push changes (client-side caching), and may
 	Pushing     bool          // it does so now
 	PushError   error         // why it does not, or why it last stopped
+	Unconfirmed int           // invalidations that are kept because not all of the node's replicas are known to have them
 	LastError   error         // the latest failure of a health check; nil while it succeeds
 }
 
@@ -83,18 +90,25 @@ type Stats struct {
 	LoadsQueued   int    // loads that wait for a place
 	LoadsHighest  int    // the most loader calls that ever ran at once
 	LoadsRejected uint64 // loads refused with ErrOverloaded
+
+	Owed          int       // invalidations that have not got through, now: they are repeated, and reads of these keys go to the loader
+	OwedSince     time.Time // when the oldest of them failed first; zero when there is none
+	OwedRefused   uint64    // failed invalidations that were not kept: Config.OutboxSize was reached
+	SecondDeletes int       // second deletes that wait until they are due, now
 }
 
 // Stats returns the client's counters.
 func (c *Client) Stats() Stats {
 	l := c.limiter.Stats()
 	s := Stats{LoadsRunning: l.Running, LoadsQueued: l.Queued, LoadsHighest: l.Highest, LoadsRejected: l.Rejected}
+	o := c.debts.outbox.Stats()
+	s.Owed, s.OwedSince, s.OwedRefused, s.SecondDeletes = o.Depth, o.Oldest, o.Full, c.debts.later.Len()
 	for i, n := range c.ring.Nodes() {
 		info, t := c.nodes[i].Info(), c.nodes[i].Tracking()
 		s.Nodes = append(s.Nodes, NodeStats{
 			ID: n.ID, Addr: n.Addr, Engine: string(info.Engine), Version: info.Version,
 			ClockOffset: info.ClockOffset, Tracking: info.Capabilities.Tracking, Pushing: t != nil && t.Fresh(time.Now()), PushError: info.TrackingError,
-			LastError: info.LastError,
+			LastError: info.LastError, Unconfirmed: c.debts.logs[i].sent.Stats().Depth,
 		})
 	}
 	return s

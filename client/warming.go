@@ -148,6 +148,9 @@ func (w *warming[V]) lookAt(ctx context.Context, group []*slot[V]) (missing []*s
 		for i, s := range part {
 			err := failed
 			f := absent
+			if err == nil && w.c.owes(s) {
+				err = errOwed
+			}
 			if err == nil {
 				_, f, err = s.look(ctx, vals[i], invalidation.ParseGeneration(vals[len(part)]))
 			}

@@ -8,36 +8,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
-	"github.com/go-shelf/shelf/internal/redisnode"
 	"github.com/go-shelf/shelf/invalidation"
 	"github.com/go-shelf/shelf/stampede"
 )
-
-// Invalidate makes every copy of a key disappear; call it after the database write has been committed. When it returns nil, no reader of any
-// process gets the old value from the nodes any more, and none that is loading it now can store it; this process's own copy is gone; another
-// process's in-process copy goes within that cache's L1TTL.
-//
-// It does its work even when ctx has ended: the write has happened. An error is a *NodeError: the owner was not reached, and its entry may live
-// until its TTL. Invalidating again later is always safe.
-func (c *Cache[V]) Invalidate(ctx context.Context, key string) error {
-	return c.invalidate(ctx, []string{key}, 0)
-}
-
-// InvalidateVersion is Invalidate that also announces the row version that the write made: for ten seconds no older row, no
-// absence and no row without a version can be stored, as one read from a lagging database replica would be.
-func (c *Cache[V]) InvalidateVersion(ctx context.Context, key string, version uint64) error {
-	return c.invalidate(ctx, []string{key}, version)
-}
-
-// InvalidateMany is Invalidate for many keys: one pipeline a node, the nodes in parallel. The error joins one *NodeError for each node that was
-// not reached, with the keys in question; the other keys are done.
-func (c *Cache[V]) InvalidateMany(ctx context.Context, keys []string) error {
-	return c.invalidate(ctx, keys, 0)
-}
 
 // Write runs fn, which writes the database, and then invalidates the key, whatever fn returned: a write that failed may have been
 // committed all the same. The invalidation does not end with ctx. The error joins fn's and the invalidation's; NodesOnly tells whether fn
@@ -78,8 +53,13 @@ func (c *Cache[V]) WriteThrough(ctx context.Context, key string, fn func(ctx con
 	if e.wire == nil {
 		return v, nil // cannot be stored: the invalidation makes the old one go
 	}
+	sent := sending(s.node)
 	verdict, fillErr := s.Fill(context.WithoutCancel(ctx), token, e)
-	filled = fillErr == nil && verdict == stampede.Stored
+	if filled = fillErr == nil && verdict == stampede.Stored; filled { // a node that forgets it has the old row again
+		done := sent.answered(s.node)
+		done.Name, done.Version = s.names.Data, e.version
+		c.confirmed(s.owner, done)
+	}
 	return v, nil
 }
 
@@ -139,7 +119,7 @@ func (c *Cache[V]) set(ctx context.Context, values map[string]V, o SetOptions) e
 		}
 		entries[k] = &e
 	}
-	return c.everywhere(ctx, opSet, keys, script[V]{
+	return errors.Join(c.everywhere(ctx, opSet, keys, script[V]{
 		before: func(ctx context.Context, part []*slot[V]) error {
 			return stageAll(ctx, part, func(s *slot[V]) *entry[V] { return entries[s.key] })
 		},
@@ -149,20 +129,10 @@ func (c *Cache[V]) set(ctx context.Context, values map[string]V, o SetOptions) e
 			return invalidation.Set(s.names, e.wire, e.hard, e.version, noEpoch)
 		},
 		check: c.countSet,
-	})
+	})...)
 }
 
-// script is what everywhere does with the keys of one node.
-type script[V any] struct {
-	before func(ctx context.Context, part []*slot[V]) error // an error: the node did not answer. nil: nothing to do before
-	call   func(*slot[V]) invalidation.Call
-	check  func(reply any) error
-}
-
-// opSet is NodeError.Op of a Set.
-const opSet = "set"
-
-func (c *Cache[V]) countSet(reply any) error {
+func (c *Cache[V]) countSet(_ *slot[V], reply any, _ invalidation.Sent) error {
 	r, err := invalidation.ParseSet(reply)
 	if err == nil && r != invalidation.Stored {
 		c.counters.setsOlder.Add(1)
@@ -178,114 +148,4 @@ func (c *Cache[V]) admitWrite(ctx context.Context, keys ...string) error {
 		}
 	}
 	return c.client.writes.enter()
-}
-
-func (c *Cache[V]) invalidate(ctx context.Context, keys []string, version uint64) error {
-	ctx = context.WithoutCancel(ctx)
-	if err := c.admitWrite(ctx, keys...); err != nil {
-		return err
-	}
-	defer c.client.writes.leave()
-	return c.invalidateInside(ctx, keys, version)
-}
-
-// invalidateInside walks the shelves in the order in which copies flow: the owner, then this process. The own copies and tickets go last: an own
-// reader that took its ticket in between may have read the owner before it was invalidated.
-func (c *Cache[V]) invalidateInside(ctx context.Context, keys []string, version uint64) error {
-	c.counters.invalidations.Add(uint64(len(keys)))
-	return c.everywhere(context.WithoutCancel(ctx), "invalidate", keys, script[V]{
-		call: func(s *slot[V]) invalidation.Call {
-			return invalidation.Invalidate(s.names, version, markTTL, noEpoch)
-		},
-		check: func(reply any) error {
-			r, err := invalidation.ParseInvalidate(reply)
-			if err == nil && r.MarkFailed {
-				c.counters.marksFailed.Add(1)
-			}
-			return err
-		},
-	})
-}
-
-// everywhere runs one script for each key on its owner, one pipeline a node, the nodes in parallel, and then drops what this process
-// itself holds of these keys.
-func (c *Cache[V]) everywhere(ctx context.Context, op string, keys []string, do script[V]) error {
-	groups := make(map[int][]*slot[V])
-	for _, k := range keys {
-		s := c.slot(k)
-		groups[s.owner] = append(groups[s.owner], s)
-	}
-	errs := make([]error, len(c.client.nodes))
-	var wg sync.WaitGroup
-	for owner, slots := range groups {
-		wg.Go(func() { errs[owner] = c.onNode(ctx, op, slots, do) })
-	}
-	wg.Wait()
-	for _, k := range keys {
-		c.dropLocal(k)
-	}
-	return errors.Join(errs...)
-}
-
-// onNode is one node's part of everywhere, in pipelines of a bounded number of commands.
-func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], do script[V]) error {
-	failed := &NodeError{Node: slots[0].nodeID(), Op: op}
-	if op == opSet { // an entry carries the node's time, which must be known
-		failed.Err = slots[0].node.Meet(ctx)
-	}
-	if failed.Err != nil {
-		c.counters.nodeErrors.Add(1)
-		failed.Keys = keysOf(slots)
-		return failed
-	}
-	for len(slots) > 0 {
-		part := slots[:min(len(slots), maxScripts)]
-		slots = slots[len(part):]
-		trouble := false
-		for i, r := range do.run(ctx, part) {
-			err := r.Err
-			if err == nil {
-				err = do.check(r.Reply)
-			}
-			if err != nil {
-				failed.Keys, failed.Err = append(failed.Keys, part[i].key), err
-			}
-			trouble = trouble || redisnode.IsTrouble(r.Err)
-		}
-		if trouble { // do not wait for the node once more for each part
-			for _, s := range slots {
-				failed.Keys = append(failed.Keys, s.key)
-			}
-			break
-		}
-	}
-	if failed.Err == nil {
-		return nil
-	}
-	c.counters.nodeErrors.Add(1)
-	return failed
-}
-
-// run is one pipeline.
-func (do *script[V]) run(ctx context.Context, part []*slot[V]) []redisnode.Result {
-	if do.before != nil {
-		if err := do.before(ctx, part); err != nil {
-			return slices.Repeat([]redisnode.Result{{Err: err}}, len(part))
-		}
-	}
-	calls := make([]redisnode.Call, len(part))
-	for i, s := range part {
-		calls[i] = wireCall(do.call(s))
-	}
-	return part[0].node.EvalMany(ctx, calls)
-}
-
-// dropLocal detaches the flights of a key and then drops its copy and tickets in this process. In this order: a reader that takes its
-// ticket after the drop joins no flight from before it.
-func (c *Cache[V]) dropLocal(key string) {
-	c.misses.forget(key)
-	c.unfilled.forget(key)
-	if c.l1 != nil {
-		c.l1.Invalidate(key)
-	}
 }

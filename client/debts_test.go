@@ -1,0 +1,292 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-shelf/shelf/client"
+	"github.com/go-shelf/shelf/client/clienttest"
+)
+
+// indebted is a process whose invalidation of "k" has not reached its node, which has the old row, "1", and is back; the row is "2" now.
+func indebted(t *testing.T, edit func(*client.CacheConfig[string])) (nodes *clienttest.Nodes, cl *client.Client, c *client.Cache[string], src *source) {
+	t.Helper()
+	nodes = clienttest.Start(t, 1)
+	cl = open(t, nodes.Config())
+	src = newSource(map[string]string{"k": "1", "l": "1"})
+	cfg := client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: src.load, L1: client.L1All, NoEarlyRefresh: true}
+	if edit != nil {
+		edit(&cfg)
+	}
+	c = newCache(t, cl, cfg)
+	want(t, c, "k", "1", client.LayerSource)
+	nodes.Node(0).Down()
+	err := c.Write(t.Context(), "k", func(context.Context) error { src.set("k", "2"); return nil })
+	if !client.NodesOnly(err) || !slices.Equal(client.UnreachedKeys(err), []string{"k"}) || errors.Is(err, client.ErrOutboxFull) {
+		t.Fatalf("the write says %v", err)
+	}
+	if s := cl.Stats(); s.Owed != 1 || s.OwedSince.IsZero() {
+		t.Fatalf("owed: %+v", s)
+	}
+	nodes.Node(0).Up()
+	return nodes, cl, c, src
+}
+
+// paid waits until nothing is owed any more.
+func paid(t *testing.T, cl *client.Client) {
+	t.Helper()
+	for start := time.Now(); cl.Stats().Owed > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > 15*time.Second {
+			t.Fatalf("%d still owed, and the node is back", cl.Stats().Owed)
+		}
+	}
+}
+
+// TestOwedInvalidation: an invalidation that failed is repeated until it gets through. Until then its process reads past what the node has, and
+// stores nothing there.
+func TestOwedInvalidation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, cl, c, src := indebted(t, nil)
+		other := newCache(t, open(t, nodes.Config()), client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: src.load, L1: client.L1Off, NoEarlyRefresh: true})
+		want(t, other, "k", "1", client.LayerL2) // it cannot know better
+		for range 3 {
+			want(t, c, "k", "2", client.LayerSource) // neither from the node, nor from L1, nor stored
+		}
+		if m, err := c.GetMany(t.Context(), []string{"k", "l"}); err != nil || m["k"] != "2" || m["l"] != "1" {
+			t.Errorf("GetMany: %v, %v", m, err)
+		}
+		for _, o := range []client.GetOptions{{BypassL1: true}, {NoFill: true}, {Refresh: true}} {
+			if v, err := c.GetWith(t.Context(), "k", nil, o); err != nil || v != "2" {
+				t.Errorf("%+v: %q, %v", o, v, err)
+			}
+		}
+		want(t, other, "k", "1", client.LayerL2)
+		if r, err := c.Warm(t.Context(), slices.Values([]string{"k"}), client.WarmOptions{}); err == nil || r.Failed != 1 {
+			t.Errorf("a warm-up of it: %+v, %v", r, err)
+		}
+		if s := c.Stats(); s.Bypassed < 6 {
+			t.Errorf("%d reads bypassed, want 6 at least", s.Bypassed)
+		}
+		paid(t, cl)
+		want(t, other, "k", "2", client.LayerSource)
+		want(t, c, "k", "2", client.LayerL2)
+		want(t, c, "k", "2", client.LayerL1)
+	})
+}
+
+// TestOwedInvalidationVoidsFills: a load from before the write, whose lease nobody could void, is not stored when the node is back.
+func TestOwedInvalidationVoidsFills(t *testing.T) {
+	for _, many := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := clienttest.Start(t, 1)
+			cl := open(t, nodes.Config())
+			g := newGated(map[string]string{"k": "1"})
+			c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: g.load, L1: client.L1All, NoEarlyRefresh: true,
+				LoadMany: func(ctx context.Context, keys []string) (map[string]string, error) {
+					v, err := g.load(ctx, keys[0])
+					return map[string]string{keys[0]: v}, err
+				}})
+			read := inBackground(t, c, "k")
+			if many {
+				g.first.Store(true) // the read above passes, and is waited for
+				if v, err := read(); err != nil || v != "1" {
+					t.Fatal(v, err)
+				}
+				nodes.Node(0).Flush()
+				g.first.Store(false)
+				got := make(chan error, 1)
+				go func() {
+					_, err := c.GetMany(context.Background(), []string{"m"})
+					got <- err
+				}()
+				read = func() (string, error) { return "", <-got }
+				g.set("m", "1")
+			}
+			<-g.held
+			key := map[bool]string{false: "k", true: "m"}[many]
+			nodes.Node(0).Down()
+			g.set(key, "2")
+			if err := c.Invalidate(t.Context(), key); !client.NodesOnly(err) {
+				t.Fatal(err)
+			}
+			nodes.Node(0).Up()
+			close(g.release)
+			if _, err := read(); err != nil {
+				t.Fatal(err)
+			}
+			if data, there := nodes.Node(0).Get("x:" + key + ":v0"); there {
+				t.Errorf("many %t: what was loaded before the write is stored: %q", many, data)
+			}
+			want(t, c, key, "2", client.LayerSource)
+		})
+	}
+}
+
+// TestOwedMany: as many as OutboxSize are kept; the error says for which keys there was no room.
+func TestOwedMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Start(t, 1)
+		cfg := nodes.Config()
+		cfg.OutboxSize = 3
+		cl := open(t, cfg)
+		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: echo})
+		nodes.Node(0).Down()
+		err := c.InvalidateMany(t.Context(), []string{"a", "b", "c", "d", "e"})
+		if !errors.Is(err, client.ErrOutboxFull) || !client.NodesOnly(err) || len(client.UnreachedKeys(err)) != 5 {
+			t.Fatalf("%v", err)
+		}
+		lost := 0
+		for _, e := range err.(interface{ Unwrap() []error }).Unwrap() { //nolint:errorlint // the joined errors themselves
+			var n *client.NodeError
+			if errors.As(e, &n) && errors.Is(e, client.ErrOutboxFull) {
+				lost += len(n.Keys)
+			}
+		}
+		if s := cl.Stats(); lost != 2 || s.Owed != 3 || s.OwedRefused != 2 {
+			t.Errorf("%d keys lost, %d owed, %d refused; want 2, 3, 2", lost, s.Owed, s.OwedRefused)
+		}
+		// Those that are kept already have their place.
+		if err := c.Invalidate(t.Context(), "a"); !client.NodesOnly(err) || errors.Is(err, client.ErrOutboxFull) {
+			t.Errorf("again: %v", err)
+		}
+		if err := c.Clear(t.Context()); !errors.Is(err, client.ErrOutboxFull) {
+			t.Errorf("Clear: %v", err)
+		}
+		nodes.Node(0).Up()
+		paid(t, cl)
+	})
+}
+
+// TestOwedClear: a Clear, or a tag's invalidation, that did not reach a node is owed to it too.
+func TestOwedClear(t *testing.T) {
+	for what, act := range map[string]func(*client.Cache[string]) error{
+		"clear": func(c *client.Cache[string]) error { return c.Clear(context.Background()) },
+		"tag":   func(c *client.Cache[string]) error { return c.InvalidateTag(context.Background(), "t") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := clienttest.Start(t, 2)
+				cl := open(t, nodes.Config())
+				src := newSource(map[string]string{})
+				cfg := client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: src.load, L1: client.L1All, NoEarlyRefresh: true, L1BlindTTL: time.Minute,
+					Tags: func(string) []string { return []string{"t"} }}
+				c := newCache(t, cl, cfg)
+				other := newCache(t, open(t, nodes.Config()), cfg)
+				var keys []string
+				for i := range 20 {
+					keys = append(keys, fmt.Sprint(i))
+					src.set(keys[i], "1")
+				}
+				mustGetMany(t, c, keys, "1")
+				mustGetMany(t, other, keys, "1")
+				nodes.Node(1).Down()
+				for _, k := range keys {
+					src.set(k, "2")
+				}
+				if err := act(c); !client.NodesOnly(err) || !strings.Contains(err.Error(), nodes.Node(1).ID()) {
+					t.Fatalf("%v", err)
+				}
+				nodes.Node(1).Up()
+				mustGetMany(t, c, keys, "2")
+				mustGetMany(t, c, keys, "2") // and L1 has nothing old
+				paid(t, cl)
+				time.Sleep(time.Minute) // the other's L1, which nobody pushes to
+				mustGetMany(t, other, keys, "2")
+			})
+		})
+	}
+}
+
+func mustGetMany(t *testing.T, c *client.Cache[string], keys []string, v string) {
+	t.Helper()
+	m, err := c.GetMany(t.Context(), keys)
+	if err != nil || len(m) != len(keys) {
+		t.Fatalf("%d of %d keys, %v", len(m), len(keys), err)
+	}
+	for k, got := range m {
+		if got != v {
+			t.Fatalf("%s is %q, want %q", k, got, v)
+		}
+	}
+}
+
+// TestTruthOwesNothing: a delete is a write there: repeated later, it would remove what was set since.
+func TestTruthOwesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Start(t, 1)
+		cl := open(t, nodes.Config())
+		c := newCache(t, cl, client.CacheConfig[string]{Name: "s", TTL: time.Hour, Truth: true})
+		if err := c.Set(t.Context(), "k", "1"); err != nil {
+			t.Fatal(err)
+		}
+		nodes.Node(0).Down()
+		if err := c.Invalidate(t.Context(), "k"); !client.NodesOnly(err) {
+			t.Fatal(err)
+		}
+		if err := c.Clear(t.Context()); !client.NodesOnly(err) {
+			t.Fatal(err)
+		}
+		if n := cl.Stats().Owed; n != 0 {
+			t.Errorf("%d owed", n)
+		}
+		nodes.Node(0).Up()
+		if err := c.Set(t.Context(), "k", "2"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		want(t, c, "k", "2", client.LayerL2)
+	})
+}
+
+// TestCloseSendsWhatIsOwed: to a node that comes back in time.
+func TestCloseSendsWhatIsOwed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, cl, _, _ := indebted(t, nil)
+		nodes.Node(0).Down()
+		go func() {
+			time.Sleep(3 * time.Second)
+			nodes.Node(0).Up()
+		}()
+		if err := cl.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, there := nodes.Node(0).Get("x:k:v0"); there {
+			t.Error("closed, and the old row is still there")
+		}
+	})
+}
+
+// TestCloseNamesWhatIsOwed: to a node that does not come back.
+func TestCloseNamesWhatIsOwed(t *testing.T) {
+	for _, bounded := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes, cl, _, _ := indebted(t, nil)
+			nodes.Node(0).Down()
+			ctx, limit := t.Context(), 10*time.Second
+			if bounded {
+				var cancel context.CancelFunc
+				limit = 300 * time.Millisecond
+				ctx, cancel = context.WithTimeout(ctx, limit)
+				defer cancel()
+			}
+			start := time.Now()
+			err := cl.Close(ctx)
+			if d := time.Since(start); d > limit+time.Second || d < limit/2 {
+				t.Errorf("Close took %v, want %v", d, limit)
+			}
+			if !client.NodesOnly(err) || !slices.Equal(client.UnreachedKeys(err), []string{"x:k:v0"}) || !errors.Is(err, client.ErrClosed) ||
+				!strings.Contains(err.Error(), nodes.Node(0).ID()) || !strings.Contains(err.Error(), "refused") {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+}

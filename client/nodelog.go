@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-shelf/shelf/internal/redisnode"
+	"github.com/go-shelf/shelf/invalidation"
+	"github.com/go-shelf/shelf/ring"
+)
+
+// nodeLog is what this process remembers of one node in case that the node forgets.
+//
+// Replication is asynchronous: a replica that is promoted may not have heard of the latest deletes, and then holds entries again that were invalidated. So
+// the invalidations that it may miss are kept, and owed once more when the node's stream of writes turns out to be another one. And a primary that comes
+// back from a snapshot holds everything that was deleted since: what was created before its start is not trusted.
+type nodeLog struct {
+	sent   *invalidation.Replay
+	stream string // of the last reading; readings come one at a time
+
+	started atomic.Int64              // entries created before this moment of the node's clock, in ns, are not trusted
+	missed  atomic.Pointer[time.Time] // nor those from before this moment of ours: nobody remembers what was invalidated till then
+
+	// losses counts the times that the node turned out to have lost invalidations. A reader notes it before it asks what is owed, and trusts no reply if it has
+	// changed since:
+	//   1. R asks what is owed: nothing
+	//   2. a replica is promoted that has not heard of K's delete; the delete is owed, and done again
+	//   3. R's read, sent between the two, brings the old entry; by now nothing is owed
+	losses atomic.Uint64
+	void   int // of the last reading
+}
+
+// clockMargin is by how much the clocks of a primary and its successor may differ where created-at is compared with what happened under the other.
+const clockMargin = time.Second
+
+func newNodeLog() (*nodeLog, error) {
+	sent, err := invalidation.NewReplay(invalidation.ReplayConfig{})
+	if err != nil {
+		return nil, fmt.Errorf("shelf: %w", err)
+	}
+	return &nodeLog{sent: sent}, nil
+}
+
+// add takes in what the node has carried out, and says whether that was a run that is over: then it counts for nothing. A server that does not say
+// which run it is has no replicas either.
+func (l *nodeLog) add(sent invalidation.Sent) (void bool) {
+	return sent.Run != "" && l.sent.Add(sent)
+}
+
+// trusts says whether an entry of this age can be believed to be what it was when it was stored.
+func (l *nodeLog) trusts(created time.Time, n *redisnode.Node) bool {
+	if created.UnixNano() < l.started.Load() {
+		return false
+	}
+	missed := l.missed.Load()
+	return missed == nil || created.After(n.Now(*missed).Add(clockMargin))
+}
+
+// miss raises the moment before which nothing is trusted.
+func (l *nodeLog) miss(at time.Time) {
+	for {
+		old := l.missed.Load()
+		if old != nil && !old.Before(at) || l.missed.CompareAndSwap(old, &at) {
+			return
+		}
+	}
+}
+
+// runSeen takes in that a node is another process than before, or was met for the first time: this process may have been away when it was restarted. It
+// runs before the new connection carries a command. A server that has been a replica in this run holds what it was sent, not a snapshot; but what
+// it was sent may be what its primary had brought back from one.
+func (c *Client) runSeen(node int, n ring.Node, prev, now redisnode.Info) {
+	c.logRun(n, prev, now)
+	l := c.debts.logs[node]
+	floor := int64(0)
+	if !c.cfg.TrustSnapshots && now.Role != redisnode.RoleReplica && !now.WasReplica && !now.StartedAt.IsZero() {
+		floor = now.StartedAt.UnixNano()
+	}
+	if old := l.started.Swap(floor); floor == 0 && old > 0 { // on the clock of the node that was: on ours, for the one that is
+		l.miss(time.Unix(0, old).Add(-prev.ClockOffset))
+	}
+	if floor > 0 && prev.RunID != "" {
+		c.mu.RLock()
+		defer c.mu.RUnlock()
+		for _, cache := range c.caches {
+			cache.restarted(node, uint64(now.StartedAt.UnixMicro()))
+		}
+	}
+}
+
+// restarted sees that what a node has brought back from before its start is unreadable for everybody: also for who meets it later, or meets a replica that was
+// sent it. This process does not trust it in any case, so that it may wait until there is room.
+func (c *Cache[V]) restarted(node int, micros uint64) {
+	if !c.cfg.Truth {
+		_ = c.client.debts.put(restartDebt(c.names.of, node), node, micros)
+	}
+}
+
+// replicationSeen takes in how far a primary's replicas are. It runs before a new connection carries a command: so whoever reads from a primary that
+// has lost something sees what is owed.
+func (c *Client) replicationSeen(node int, r redisnode.Replication) {
+	if r.Role != redisnode.RolePrimary {
+		return
+	}
+	l := c.debts.logs[node]
+	void := l.sent.Read(invalidation.Position{At: r.At, Run: r.Stream, Offset: r.Offset, Replicas: r.Replicas})
+	other, more := l.stream != "" && l.stream != r.Stream, void > l.void
+	l.stream, l.void = r.Stream, void
+	if other || more {
+		if lost := l.sent.Lost(); !lost.IsZero() {
+			l.miss(lost)
+			l.sent.Covered(lost)
+		}
+	}
+	if void == 0 {
+		return
+	}
+	if other {
+		c.cfg.Logger.Warn("shelf: node may have lost its latest writes: invalidations are repeated",
+			"node", c.nodeID(node), "keys", void, "run", r.RunID)
+	}
+	// Also what is owed already: its attempt may be on its way back from the run that is over.
+	for _, s := range l.sent.Take() {
+		if c.debts.put(s.Name, node, s.Version) != nil {
+			l.miss(s.At) // no room: until it is there, nothing that the node may have forgotten is trusted
+		}
+	}
+	if other || more {
+		l.losses.Add(1) // after they are owed: who notes it now sees them
+	}
+}
