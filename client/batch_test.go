@@ -178,7 +178,7 @@ func TestCrosswiseBatches(t *testing.T) {
 			time.Sleep(10 * time.Millisecond) // a load that overlaps with the others
 			return batch(ctx, keys)
 		}
-		cc := client.CacheConfig[string]{Name: "x", TTL: time.Minute, LoadMany: slow, L1: client.L1Off}
+		cc := client.CacheConfig[string]{Name: "x", TTL: time.Minute, LoadMany: slow, L1: client.L1Off, NoEarlyRefresh: true}
 		caches := []*client.Cache[string]{newCache(t, open(t, cfg), cc), newCache(t, open(t, cfg), cc)}
 		var wg sync.WaitGroup
 		for i := range 12 {
