@@ -80,6 +80,7 @@ type NodeStats struct {
 	Pushing     bool          // it does so now
 	PushError   error         // why it does not, or why it last stopped
 	Unconfirmed int           // invalidations that are kept because not all of the node's replicas are known to have them
+	PushesLost  uint64        // how often it stopped: a connection lost or silent for 3 s, a flush, a restart. Each time all copies that it watched went
 	LastError   error         // the latest failure of a health check; nil while it succeeds
 }
 
@@ -104,11 +105,13 @@ func (c *Client) Stats() Stats {
 	o := c.debts.outbox.Stats()
 	s.Owed, s.OwedSince, s.OwedRefused, s.SecondDeletes = o.Depth, o.Oldest, o.Full, c.debts.later.Len()
 	for i, n := range c.ring.Nodes() {
-		info, t := c.nodes[i].Info(), c.nodes[i].Tracking()
+		info, t, ends := c.nodes[i].Info(), c.nodes[i].Tracking(), c.nodes[i].TrackingStats()
 		s.Nodes = append(s.Nodes, NodeStats{
 			ID: n.ID, Addr: n.Addr, Engine: string(info.Engine), Version: info.Version,
 			ClockOffset: info.ClockOffset, Tracking: info.Capabilities.Tracking, Pushing: t != nil && t.Fresh(time.Now()), PushError: info.TrackingError,
-			LastError: info.LastError, Unconfirmed: c.debts.logs[i].sent.Stats().Depth,
+			Unconfirmed: c.debts.logs[i].sent.Stats().Depth,
+			PushesLost:  ends.ListenerLost + ends.FillLost + ends.Silent + ends.Flushed + ends.RunChanged,
+			LastError:   info.LastError,
 		})
 	}
 	return s
