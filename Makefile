@@ -73,6 +73,10 @@ fuzz: ## each fuzz target for 20 seconds
 			echo "-- $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime 20s $$p || exit 1; \
 		done; done
 
+.PHONY: pushes
+pushes: ## how long a process serves its own copy after another one has invalidated it: a histogram
+	$(GO) test -count=1 -v -run '^TestPushLag$$' ./client
+
 .PHONY: catalogue
 catalogue: ## the example service over PostgreSQL, with everything it needs started for it
 	cd examples/catalogue && $(GO) run .
