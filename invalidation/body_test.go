@@ -68,7 +68,7 @@ func bodies(ctx context.Context, b backend, edit func(invalidation.Script) strin
 	k.Body, k.Staged = "b:large", "b:large~1"
 	for _, tc := range bodyCases {
 		p := b.Pipeline()
-		put(ctx, p, k, shelf{data: cell{val: stampedEntry(5, "old"), ttl: minute}, lease: cell{val: "tA", ttl: minute}})
+		put(ctx, p, k, shelf{Data: cell{Val: stampedEntry(5, "old"), TTL: minute}, Lease: cell{Val: "tA", TTL: minute}})
 		p.Set(ctx, k.Body, "old", time.Minute)
 		p.Del(ctx, k.Staged)
 		p.Set(ctx, k.Of.Generation, fmt.Sprintf("9 %d", tc.cleared), 0)

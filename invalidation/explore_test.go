@@ -68,7 +68,7 @@ func (e *explorer) walk(w world) {
 		return
 	}
 	e.seen[w] = true
-	if w.quiet() && w.shelf.data.val != "" && w.shelf.data.val != e.entry(w.row) {
+	if w.quiet() && w.shelf.Data.Val != "" && w.shelf.Data.Val != e.entry(w.row) {
 		e.count()
 	}
 	for i := range w.reader {
@@ -112,7 +112,7 @@ func (e *explorer) readerSteps(w world, i int) {
 			mode = e.mode
 		}
 		r.at = done
-		status := n.shelf.takeLease(token, mode, 0).Status
+		status := n.shelf.TakeLease(token, mode, 0, 1).Status
 		if status == invalidation.Granted {
 			r.at = 1
 		}
@@ -128,12 +128,12 @@ func (e *explorer) readerSteps(w world, i int) {
 	case 2:
 		r.at = done
 		given := n
-		got := n.shelf.fill(token, e.entry(r.version), 0, e.header(r.version), false, false, e.off)
+		got := n.shelf.Fill(invalidation.Filling{Token: token, Value: []byte(e.entry(r.version)), Version: e.header(r.version)}, e.off)
 		e.step(fmt.Sprintf("%s fills version %d: %v", name, r.version, got), n)
 
-		given.shelf.release(token, 0, e.off)
+		given.shelf.Release(token, 0, e.off)
 		other := string(rune('A' + 1 - i))
-		if w.shelf.lease.val == "t"+other && given.shelf.lease.val != "t"+other {
+		if w.shelf.Lease.Val == "t"+other && given.shelf.Lease.Val != "t"+other {
 			e.count() // it removed somebody else's lease
 		}
 		e.step(name+" gives up and releases", given)
@@ -150,17 +150,17 @@ func (e *explorer) writerSteps(w world, i int) {
 		e.step(fmt.Sprintf("writer %d writes version %d", i, n.row), n)
 	case 1:
 		wr.at = done
-		n.shelf.invalidate(e.header(wr.version), 0, e.off)
+		n.shelf.Invalidate(e.header(wr.version), 0, e.off)
 		e.step(fmt.Sprintf("writer %d invalidates version %d", i, wr.version), n)
 	}
 }
 
 func (e *explorer) evictionSteps(w world) {
 	for what, evict := range map[string]func(*shelf){
-		"data": func(s *shelf) { s.data = cell{} }, "lease": func(s *shelf) { s.lease = cell{} },
+		"data": func(s *shelf) { s.Data = cell{} }, "lease": func(s *shelf) { s.Lease = cell{} },
 		"mark": func(s *shelf) {
 			if e.forget {
-				s.mark = cell{}
+				s.Mark = cell{}
 			}
 		},
 	} {
@@ -174,8 +174,8 @@ func (e *explorer) evictionSteps(w world) {
 func explore(r rules, starts ...world) *explorer {
 	e := &explorer{rules: r, seen: map[world]bool{}}
 	for _, w := range starts {
-		if w.shelf.data.val != "" {
-			w.shelf.data.val = e.entry(w.row)
+		if w.shelf.Data.Val != "" {
+			w.shelf.Data.Val = e.entry(w.row)
 		}
 		e.walk(w)
 	}
@@ -186,7 +186,7 @@ func explore(r rules, starts ...world) *explorer {
 // over the twin, which does what the scripts do. With all guards no end is bad; without any one of
 // them some are, which shows that the exploration would find such a bug.
 func TestNoInterleavingLeavesAnOldValue(t *testing.T) {
-	there := shelf{data: cell{val: "filled in by explore"}}
+	there := shelf{Data: cell{Val: "filled in by explore"}}
 	common := []world{{row: 1, replica: 1, evictions: 1}, {row: 1, replica: 1, shelf: there, evictions: 1}}
 	expired := []world{{row: 2, replica: 1, shelf: there, writer: [2]actor{{at: done}, {at: done}}}} // the mark of version 2 has run out
 	for _, c := range []struct {
@@ -203,12 +203,12 @@ func TestNoInterleavingLeavesAnOldValue(t *testing.T) {
 		{"lagging replica, refresh", rules{versioned: true, lag: true, mode: invalidation.LeaseRefresh}, common, false},
 		{"lagging replica, expired mark", rules{versioned: true, lag: true, mode: invalidation.LeaseRefresh}, expired, false},
 
-		{"fill ignores the lease", rules{off: guards{anyLease: true}}, common, true},
-		{"invalidate keeps the lease", rules{off: guards{keepLease: true}}, common, true},
-		{"release is a plain DEL", rules{off: guards{plainDel: true}}, common, true},
-		{"fill ignores the mark", rules{versioned: true, lag: true, off: guards{noMark: true}}, common, true},
-		{"the later mark wins", rules{versioned: true, lag: true, off: guards{lastMark: true}}, common, true},
-		{"fill ignores what is stored", rules{versioned: true, lag: true, mode: invalidation.LeaseRefresh, off: guards{noStored: true}}, expired, true},
+		{"fill ignores the lease", rules{off: guards{AnyLease: true}}, common, true},
+		{"invalidate keeps the lease", rules{off: guards{KeepLease: true}}, common, true},
+		{"release is a plain DEL", rules{off: guards{PlainDel: true}}, common, true},
+		{"fill ignores the mark", rules{versioned: true, lag: true, off: guards{NoMark: true}}, common, true},
+		{"the later mark wins", rules{versioned: true, lag: true, off: guards{LastMark: true}}, common, true},
+		{"fill ignores what is stored", rules{versioned: true, lag: true, mode: invalidation.LeaseRefresh, off: guards{NoStored: true}}, expired, true},
 		{"lagging replica without versions", rules{lag: true}, common, true}, // what versions are for
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -33,26 +33,42 @@ func keysOf(name string) invalidation.Keys {
 	return invalidation.Keys{Data: "d:" + name, Lease: "l:" + name, Mark: "m:" + name}
 }
 
+// keysFor are the names of a key that is of a group, where the shelf says so.
+func keysFor(name string, s shelf) invalidation.Keys {
+	k := keysOf(name)
+	if s.Grouped {
+		k.Of = invalidation.Group{Generation: "g:" + name, Tags: "t:" + name}
+	}
+	return k
+}
+
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
 const minute = int64(60_000)
+
+// farAhead is a generation's number beyond any clock, so that the next one is known. (What a script makes of a missing
+// generation is the server's time, which TestGenerations looks at.)
+const farAhead = 1 << 52
 
 // randomShelf draws a state; about half of the keys are missing or not what they should be.
 func randomShelf(r *rand.Rand) shelf {
 	v := pick(r, versions)
 	s := shelf{}
-	s.data = pick(r, []cell{
-		{}, {val: "foreign"}, {val: "\xf5\x53"}, {val: "\xf5\x53\x01 only 23 bytes long."}, {alien: true},
-		{val: "\xf5\x53\x00" + entryOf(v, "format zero")[3:]}, {val: "\xf5\x54" + entryOf(v, "other magic")[2:]}, {val: "\xf4\x53" + entryOf(v, "other magic")[2:]},
-		{val: entryOf(v, "")}, {val: entryOf(v, "payload")}, {val: entryOf(v, "\x00\r\n")}, {val: entryOf(0, "unversioned")},
-		{val: "\xf5\x53\x09" + entryOf(v, "format nine")[3:]},
+	s.Data = pick(r, []cell{
+		{}, {Val: "foreign"}, {Val: "\xf5\x53"}, {Val: "\xf5\x53\x01 only 23 bytes long."}, {Alien: true},
+		{Val: "\xf5\x53\x00" + entryOf(v, "format zero")[3:]}, {Val: "\xf5\x54" + entryOf(v, "other magic")[2:]}, {Val: "\xf4\x53" + entryOf(v, "other magic")[2:]},
+		{Val: entryOf(v, "")}, {Val: entryOf(v, "payload")}, {Val: entryOf(v, "\x00\r\n")}, {Val: entryOf(0, "unversioned")},
+		{Val: "\xf5\x53\x09" + entryOf(v, "format nine")[3:]},
 	})
-	s.lease = pick(r, []cell{{}, {}, {val: "tA"}, {val: "tA"}, {val: "tB"}, {val: "n"}, {val: "tn"}, {val: "t"}})
-	s.mark = pick(r, []cell{{}, {}, {val: "short"}, {val: be(max(1, v))}, {val: be(max(1, v-1))}, {val: be(max(1, pick(r, versions)))}, {val: be(max(1, v)) + "more"}})
-	for _, c := range []*cell{&s.data, &s.lease, &s.mark} {
-		if c.val != "" || c.alien {
-			c.ttl = pick(r, []int64{3 * minute, 20 * minute})
+	s.Lease = pick(r, []cell{{}, {}, {Val: "tA"}, {Val: "tA"}, {Val: "tB"}, {Val: "n"}, {Val: "tn"}, {Val: "t"}})
+	s.Mark = pick(r, []cell{{}, {}, {Val: "short"}, {Val: be(max(1, v))}, {Val: be(max(1, v-1))}, {Val: be(max(1, pick(r, versions)))}, {Val: be(max(1, v)) + "more"}})
+	for _, c := range []*cell{&s.Data, &s.Lease, &s.Mark} {
+		if c.Val != "" || c.Alien {
+			c.TTL = pick(r, []int64{3 * minute, 20 * minute})
 		}
+	}
+	if s.Grouped = r.IntN(3) == 0; s.Grouped && r.IntN(5) > 0 {
+		s.Gen = invalidation.Generation{Seq: farAhead + uint64(r.IntN(9)), Cleared: farAhead - uint64(r.IntN(9))}
 	}
 	return s
 }
@@ -73,41 +89,54 @@ func randomStep(r *rand.Rand, k invalidation.Keys, s *shelf) step {
 	token := pick(r, []string{"A", "A", "B", "n", ""})
 	mode := pick(r, []invalidation.LeaseMode{invalidation.LeaseMiss, invalidation.LeaseRefresh, invalidation.LeaseForce})
 	version, ttl := pick(r, versions), pick(r, []int64{minute, 10 * minute, 30 * minute})
-	if f := s.mark.floor(); f > 0 && r.IntN(3) == 0 {
+	if f := s.Mark.Floor(); f > 0 && r.IntN(3) == 0 {
 		version = f - 1 + uint64(r.IntN(3)) // around the mark; may wrap round, which is fine
 	}
-	if f, ok := s.data.entry(); ok && r.IntN(3) == 0 {
+	if f, ok := s.Data.Entry(); ok && r.IntN(3) == 0 {
 		version = f
 	}
 	value, life, epoch := entryOf(version, pick(r, []string{"", "x", "\x00\xff\r\n"})), time.Duration(ttl)*time.Millisecond, r.Uint64()
-	switch r.IntN(8) {
+	negative, replace, stamp := r.IntN(5) == 0, r.IntN(4) == 0, uint64(farAhead-12+r.IntN(24))
+	op := r.IntN(8)
+	if s.Grouped && op == 7 || s.Grouped && op < 2 && s.Gen.Seq == 0 {
+		op = 2 // a set's stamp, and a generation that is made, are not the twin's business
+	}
+	switch op {
 	case 0, 1:
-		return step{invalidation.Lease(k, token, mode, life), parsing(invalidation.ParseLease), s.takeLease(token, mode, ttl)}
+		return step{invalidation.Lease(k, token, mode, life), parsing(invalidation.ParseLease), s.TakeLease(token, mode, ttl, 0)}
 	case 2, 3, 4:
-		negative, replace := r.IntN(5) == 0, r.IntN(4) == 0
-		return step{invalidation.Fill(k, invalidation.Filling{Token: token, Value: []byte(value), TTL: life, Version: version, Negative: negative, Replace: replace, Epoch: epoch}), parsing(invalidation.ParseFill),
-			s.fill(token, value, ttl, version, negative, replace, guards{})}
+		f := invalidation.Filling{Token: token, Value: []byte(value), TTL: life, Version: version, Negative: negative, Replace: replace, Epoch: epoch, Generation: stamp}
+		return step{invalidation.Fill(k, f), parsing(invalidation.ParseFill), s.Fill(f, guards{})}
 	case 5:
+		if s.Gen.Seq > 0 && r.IntN(2) == 0 {
+			return step{invalidation.Clear(k.Of), parsing(invalidation.ParseClear), s.Clear(0)}
+		}
 		noStore := pick(r, []int64{0, ttl})
-		return step{invalidation.Release(k, token, time.Duration(noStore)*time.Millisecond), parsing(invalidation.ParseRelease), s.release(token, noStore, guards{})}
+		return step{invalidation.Release(k, token, time.Duration(noStore)*time.Millisecond), parsing(invalidation.ParseRelease), s.Release(token, noStore, guards{})}
 	case 6:
-		return step{invalidation.Invalidate(k, version, life, epoch), parsing(invalidation.ParseInvalidate), s.invalidate(version, ttl, guards{})}
+		return step{invalidation.Invalidate(k, version, life, epoch), parsing(invalidation.ParseInvalidate), s.Invalidate(version, ttl, guards{})}
 	default:
-		return step{invalidation.Set(k, []byte(value), life, version, epoch), parsing(invalidation.ParseSet), s.set(value, ttl, version)}
+		return step{invalidation.Set(k, []byte(value), life, version, epoch), parsing(invalidation.ParseSet), s.Set(value, ttl, version)}
 	}
 }
 
 // put makes the node hold the state.
 func put(ctx context.Context, p redis.Pipeliner, k invalidation.Keys, s shelf) {
 	p.Del(ctx, k.Data, k.Lease, k.Mark)
-	for i, c := range []cell{s.data, s.lease, s.mark} {
+	if s.Grouped {
+		p.Del(ctx, k.Of.Generation)
+	}
+	if s.Gen.Seq > 0 {
+		p.Set(ctx, k.Of.Generation, fmt.Sprint(s.Gen.Seq, " ", s.Gen.Cleared), 0)
+	}
+	for i, c := range []cell{s.Data, s.Lease, s.Mark} {
 		key := []string{k.Data, k.Lease, k.Mark}[i]
-		switch life := time.Duration(c.ttl) * time.Millisecond; {
-		case c.alien:
+		switch life := time.Duration(c.TTL) * time.Millisecond; {
+		case c.Alien:
 			p.RPush(ctx, key, "a list")
 			p.PExpire(ctx, key, life)
-		case c.val != "":
-			p.Set(ctx, key, c.val, life)
+		case c.Val != "":
+			p.Set(ctx, key, c.Val, life)
 		}
 	}
 }
@@ -120,15 +149,19 @@ func look(ctx context.Context, p redis.Pipeliner, k invalidation.Keys) func(want
 	for i, key := range []string{k.Data, k.Lease, k.Mark} {
 		vals[i], ttls[i] = p.Get(ctx, key), p.PTTL(ctx, key)
 	}
+	gen := p.Get(ctx, k.Of.Generation)
 	return func(want shelf) string {
-		for i, c := range []cell{want.data, want.lease, want.mark} {
+		if g := invalidation.ParseGeneration([]byte(gen.Val())); want.Grouped && g != want.Gen {
+			return fmt.Sprintf("the generation is %v, twin has %v", g, want.Gen)
+		}
+		for i, c := range []cell{want.Data, want.Lease, want.Mark} {
 			got, err := vals[i].Result()
-			if alien := redis.HasErrorPrefix(err, "WRONGTYPE"); alien != c.alien || got != c.val {
-				return fmt.Sprintf("key %d is %q (%v), twin has %q", i, got, err, c.val)
+			if alien := redis.HasErrorPrefix(err, "WRONGTYPE"); alien != c.Alien || got != c.Val {
+				return fmt.Sprintf("key %d is %q (%v), twin has %q", i, got, err, c.Val)
 			}
 			ttl := ttls[i].Val().Milliseconds()
-			if there := c.val != "" || c.alien; there && (ttl > c.ttl || ttl <= c.ttl-minute) {
-				return fmt.Sprintf("key %d lives for %d ms, twin says %d", i, ttl, c.ttl)
+			if there := c.Val != "" || c.Alien; there && (ttl > c.TTL || ttl <= c.TTL-minute) {
+				return fmt.Sprintf("key %d lives for %d ms, twin says %d", i, ttl, c.TTL)
 			}
 		}
 		return ""
@@ -140,8 +173,8 @@ func look(ctx context.Context, p redis.Pipeliner, k invalidation.Keys) func(want
 func diff(ctx context.Context, b backend, n int, rewrite func(invalidation.Script) string) error {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range n {
-		k, before := keysOf(pick(r, names)), randomShelf(r)
-		after := before
+		before := randomShelf(r)
+		k, after := keysFor(pick(r, names), before), before
 		st := randomStep(r, k, &after)
 
 		p := b.Pipeline()
@@ -202,6 +235,10 @@ func TestEveryGuardIsNeeded(t *testing.T) {
 		{"fill", "ARGV[7] ~= '1' and", ""},
 		{"fill", "ARGV[7] ~= '1' and", "false and"},
 		{"fill", "string.sub(stored, 9, 16)", "string.sub(stored, 17, 24)"},
+		{"fill", "if KEYS[4] and outdated()", "if false and outdated()"},
+		{"fill", "or own < cleared or", "or"},
+		{"fill", "or own > seq then", "then"},
+		{"clear", "(seq or 0) + 1", "(seq or 0) + 2"},
 		{"fill", "'PX', ARGV[3])\nredis.call('UNLINK', KEYS[2])", "'PX', ARGV[3])"},
 		{"fill", "redis.call('UNLINK', KEYS[2])\n  return refused('below-mark')", "return refused('below-mark')"},
 		{"fill", "redis.call('UNLINK', KEYS[2])\n  return refused('older", "return refused('older"},
@@ -277,7 +314,7 @@ func TestComparisonIsExact(t *testing.T) {
 		for _, stored := range versions {
 			for _, v := range versions {
 				p := b.Pipeline()
-				put(t.Context(), p, k, shelf{data: cell{val: entryOf(stored, "old"), ttl: minute}, lease: cell{val: "tA", ttl: minute}})
+				put(t.Context(), p, k, shelf{Data: cell{Val: entryOf(stored, "old"), TTL: minute}, Lease: cell{Val: "tA", TTL: minute}})
 				if _, err := p.Exec(t.Context()); err != nil {
 					t.Fatal(err)
 				}

@@ -49,6 +49,8 @@ var allowed = map[string]struct {
 	"internal/skew":      {[]string{module + "/internal/proc"}, "the test harness: processes whose wall clock is wrong. It knows no cache"},
 	"internal/skew/wrongclock": {[]string{module + "/client", module + "/internal/skew", module + "/ring"},
 		"the process that package skew starts: a user of the public façade"},
+	"internal/twin": {[]string{module + "/invalidation"},
+		"the test harness: small twins of what keeps copies fresh. Only its tests import what they are compared with"},
 	"internal/workload": {[]string{}, "the test harness: load and a database stand-in, the same for every client under test"},
 	"internal/suite": {[]string{module + "/client", module + "/client/clienttest", module + "/ring", module + "/internal/proc", module + "/internal/redistest",
 		"github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/maintnotifications"},
