@@ -66,7 +66,8 @@ func (c ReplayConfig) validate() error {
 //
 // Places in the streams of two primaries cannot be compared, and what the one had may be missing in
 // the other. So a reading of another run makes every entry void. A void entry stays until an
-// invalidation that began after it is confirmed by the new run and added, however long that takes.
+// invalidation that began after it, of no smaller version, is confirmed by the new run and added,
+// however long that takes.
 // [Replay.Read] says how many there are, [Replay.Take] which. An entry is void from the start if it
 // was confirmed by a run that is not the one of the last reading: the reply of a primary that is
 // gone may be late.
@@ -189,9 +190,16 @@ func (r *Replay) Add(s Sent) (void bool) {
 // merge adds s to the entry of its key. It returns whether the entry has to be put into the list
 // that s belongs to.
 func (r *Replay) merge(e *sent, s Sent, current bool) bool {
+	announced := e.Version
 	e.Version = max(e.Version, s.Version)
 	void := e.place.in == &r.void
 	switch {
+	case current && void && s.Version < announced:
+		// 1. B knows nothing of version 2; a replay of it is on its way to B.
+		// 2. A's late confirmation of version 3 is added: void too, and one entry with the first.
+		// 3. The replay of version 2 is confirmed by B. It has deleted what there was, but its mark lets
+		//    a lagging source store version 2 again.
+		return false
 	case current && void && !s.Began.After(e.At):
 		// 1. Y is carried out by B. Its reply is on the way.
 		// 2. The row is written again; X is carried out by A, which B knows nothing of, and added:

@@ -160,6 +160,24 @@ func TestReplayRunChanges(t *testing.T) {
 	}
 }
 
+// A replay that announces less than what has been added since leaves the entry void.
+func TestReplayOfAnOlderVersion(t *testing.T) {
+	r := newReplay(t, invalidation.ReplayConfig{})
+	r.Read(readAt(0, "A", 1000))
+	r.Add(sentBy("A", "k", 2, 100))
+	r.Read(readAt(1000, "B", 1))
+	r.Add(sentBy("A", "k", 3, 1100)) // late
+	for version, want := range map[uint64]string{0: "k:3@1100", 2: "k:3@1100"} {
+		r.Add(sentBy("B", "k", version, 1200))
+		if got := takeText(r); got != want {
+			t.Errorf("after the replay of version %d: %q is void, want %q", version, got, want)
+		}
+	}
+	if r.Add(sentBy("B", "k", 3, 1300)); takeText(r) != "" {
+		t.Errorf("after the replay of version 3: %q is void", takeText(r))
+	}
+}
+
 // What is void although the run is the one of the last reading.
 func TestReplayVoid(t *testing.T) {
 	for name, lose := range map[string]func(*invalidation.Replay){

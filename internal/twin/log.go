@@ -31,9 +31,10 @@ type Sent struct {
 // Add records a confirmation that has just been read; current says that it comes from the run of the last reading.
 // It returns whether calls that are under way must be told that the key was renewed.
 func (l *Log) Add(s Sent, current bool, version uint8) (renewed bool) {
+	less := version < l.Version
 	l.Version = max(l.Version, version)
 	current = current && !s.Voided
-	if current && l.At == Void && s.Renewed {
+	if current && l.At == Void && (s.Renewed || less) {
 		return false
 	}
 	l.At = Void
