@@ -77,6 +77,10 @@ fuzz: ## each fuzz target for 20 seconds
 pushes: ## how long a process serves its own copy after another one has invalidated it: a histogram
 	$(GO) test -count=1 -v -run '^TestPushLag$$' ./client
 
+.PHONY: explore
+explore: ## every interleaving of the freshness protocol, deeper than make test goes: some minutes, 1.5 GB
+	$(GO) test ./internal/explore -run Interleaving -count=1 -v -timeout 20m -explore.depth=1
+
 .PHONY: catalogue
 catalogue: ## the example service over PostgreSQL, with everything it needs started for it
 	cd examples/catalogue && $(GO) run .

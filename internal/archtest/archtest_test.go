@@ -43,6 +43,8 @@ var allowed = map[string]struct {
 	}, "the façade: it knows the five leaves and the node, and names the driver's types where users hand them in; never miniredis"},
 	"client/clienttest": {[]string{module + "/client", module + "/ring", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
 		"for users' tests: it stands on the public façade, and it alone brings miniredis"},
+	"internal/explore": {[]string{module + "/internal/twin", module + "/invalidation"},
+		"the test harness: every interleaving of the protocol. It is made of twins, and knows no server"},
 	"internal/proc":      {[]string{"golang.org/x/sys/unix"}, "the test harness's processes"},
 	"internal/redistest": {[]string{module + "/internal/proc", "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/maintnotifications"}, "the test harness: real servers"},
 	"internal/pgtest":    {[]string{module + "/internal/proc"}, "the test harness: a real PostgreSQL, without a driver in the root module"},
