@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package stalecheck
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is what a Checker has found.
+type Report struct {
+	Writes        uint64
+	Unconfirmed   uint64 // writes that no invalidation has confirmed (yet)
+	Invalidations uint64
+	Failed        uint64 // invalidations that returned an error
+	Reads         uint64
+	Layers        [4]uint64 // the reads by Layer
+	Phases        []string  // in the order of their first begin
+	Rules         []RuleReport
+	Wrong         uint64   // reads and writes that are wrong whatever is promised
+	WrongExamples []string // the first few
+}
+
+// RuleReport is what was found of one rule.
+type RuleReport struct {
+	Rule
+	Tally                     // of all phases
+	Phases   map[string]Tally // by phase; "" is before the first
+	Examples []string         // the first few broken reads
+}
+
+// maxExamples is how many examples of a fault are kept.
+const maxExamples = 5
+
+func (c *Checker) wrong(format string, args ...any) {
+	c.report.Wrong++
+	if len(c.report.WrongExamples) < maxExamples {
+		c.report.WrongExamples = append(c.report.WrongExamples, fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *Checker) broken(rule *Rule, r *Read, v uint64, h *history, stale time.Duration, phase string, back bool) {
+	for len(c.report.Rules) < len(c.cfg.Rules) {
+		c.report.Rules = append(c.report.Rules, RuleReport{})
+	}
+	i := slices.IndexFunc(c.cfg.Rules, func(other Rule) bool { return other.Name == rule.Name })
+	examples := &c.report.Rules[i].Examples
+	if len(*examples) == maxExamples {
+		return
+	}
+	what := fmt.Sprintf("version %d", v)
+	if r.Absent {
+		what = fmt.Sprintf("no row (version %d)", v)
+	}
+	if r.Marked {
+		what += ", marked stale,"
+	}
+	if back {
+		what += " again"
+	}
+	*examples = append(*examples, fmt.Sprintf("%s: key %s, process %d at %v: %s from %v, superseded for %v; newest is %d, phase %q",
+		rule.Name, r.Key, r.process, r.Began, what, r.Layer, stale, h.versions[len(h.versions)-1].Version, phase))
+}
+
+// Report is what was found so far. Reads that wait for a process's report are not in it.
+func (c *Checker) Report() Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rep := c.report
+	rep.Phases, rep.WrongExamples = slices.Clone(rep.Phases), slices.Clone(rep.WrongExamples)
+	rep.Rules = make([]RuleReport, len(c.cfg.Rules))
+	for i, rule := range c.cfg.Rules {
+		r := &rep.Rules[i]
+		r.Rule, r.Phases = rule, make(map[string]Tally)
+		if i < len(c.report.Rules) {
+			r.Examples = slices.Clone(c.report.Rules[i].Examples)
+		}
+		for k, t := range c.tallies {
+			if k.rule == i {
+				r.Phases[k.phase] = *t
+				r.merge(t)
+			}
+		}
+	}
+	for _, h := range c.keys {
+		for i := range h.versions {
+			if h.versions[i].confirmed == never {
+				rep.Unconfirmed++
+			}
+		}
+	}
+	return rep
+}
+
+// Finish judges what still waits, whatever the processes have promised, and reports.
+func (c *Checker) Finish() Report {
+	c.mu.Lock()
+	c.advance(Forever)
+	c.mu.Unlock()
+	return c.Report()
+}
+
+// Faults says why the run does not pass, a line a fault; none: it does. A rule that has covered no read is one: it has shown nothing.
+func (r *Report) Faults() []string {
+	var faults []string
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		switch {
+		case rule.Reads == 0:
+			faults = append(faults, fmt.Sprintf("%s: no read was covered, so nothing is shown", rule.Name))
+		case rule.Broken > 0:
+			faults = append(faults, fmt.Sprintf("%s: %d of %d reads were stale by more than %v, the worst by %v", rule.Name, rule.Broken, rule.Reads, rule.Bound, rule.Max))
+			faults = append(faults, rule.Examples...)
+		}
+	}
+	if r.Wrong > 0 {
+		faults = append(faults, fmt.Sprintf("%d values were wrong", r.Wrong))
+		faults = append(faults, r.WrongExamples...)
+	}
+	return faults
+}
+
+// Table shows the figures: first all rules, then each phase.
+func (r *Report) Table() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d writes (%d unconfirmed), %d invalidations (%d failed), %d reads: %d L1, %d L2, %d source; %d wrong\n\n",
+		r.Writes, r.Unconfirmed, r.Invalidations, r.Failed, r.Reads, r.Layers[L1], r.Layers[L2], r.Layers[Source], r.Wrong)
+	fmt.Fprintf(&b, "%-34s %10s %9s %8s", "promise", "reads", "near", "stale")
+	for _, bound := range Bounds[1:] {
+		fmt.Fprintf(&b, " %7s", ">"+short(bound))
+	}
+	fmt.Fprintf(&b, " %8s %8s %7s  %s\n", "worst", "allowed", "broken", "nines fresh / kept, at 95 % at least")
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		fmt.Fprintf(&b, "%-34s %10d %9d", rule.Name, rule.Reads, rule.Near)
+		for j, n := range rule.Stale {
+			fmt.Fprintf(&b, " %*d", 8-min(j, 1), n)
+		}
+		fmt.Fprintf(&b, " %8s %8s %7d  %s / %s\n", short(rule.Max), short(rule.Bound), rule.Broken,
+			nines(rule.Stale[0], rule.Reads), nines(rule.Broken, rule.Reads))
+	}
+	r.phases(&b)
+	return b.String()
+}
+
+// phases shows each phase: reads, those that were stale, those that broke the rule, the worst.
+func (r *Report) phases(b *strings.Builder) {
+	if len(r.Phases) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%-34s", "reads/stale/broken/worst of")
+	for i := range r.Rules {
+		fmt.Fprintf(b, " %26s", cut(r.Rules[i].Name, 26))
+	}
+	b.WriteByte('\n')
+	for _, name := range r.Phases {
+		fmt.Fprintf(b, "%-34s", name)
+		for i := range r.Rules {
+			t := r.Rules[i].Phases[name]
+			fmt.Fprintf(b, " %26s", fmt.Sprintf("%d/%d/%d/%s", t.Reads, t.Stale[0], t.Broken, short(t.Max)))
+		}
+		b.WriteByte('\n')
+	}
+}
+
+// nines is the share of the others as nines, the lower end of its 95 % interval.
+func nines(stale, n uint64) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", math.Abs(Nines(UpperBound(stale, n)))) // Abs: never -0.00
+}
+
+// short writes a duration with few digits.
+func short(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "0"
+	case d >= 10*time.Second:
+		return fmt.Sprintf("%.0fs", d.Seconds())
+	case d >= time.Second && d%time.Second != 0:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d >= time.Second:
+		return d.String()
+	case d >= 10*time.Millisecond:
+		return fmt.Sprintf("%.0fms", float64(d)/1e6)
+	case d >= time.Millisecond && d%time.Millisecond != 0:
+		return fmt.Sprintf("%.1fms", float64(d)/1e6)
+	case d >= time.Millisecond:
+		return d.String()
+	}
+	return fmt.Sprintf("%.0fus", float64(d)/1e3)
+}
+
+func cut(s string, n int) string { return s[:min(len(s), n)] }
