@@ -1,7 +1,7 @@
 # Shelf. `make` alone lists the targets.
 
 # The nested modules: they hold what users of the library must not have to download.
-NESTED := internal/chart examples/catalogue integration
+NESTED := internal/chart examples/catalogue integration consistency
 # Those whose tests are not a part of `make test`: make integration runs them.
 APART := integration
 
@@ -29,6 +29,14 @@ test: servers ## all tests, with the race detector, against real Redis and Postg
 .PHONY: integration
 integration: ## the client's behaviour on every kind of node, and a table of it (Redis and Valkey in containers, where a Docker engine answers)
 	cd integration && $(GO) test -race -count=1 -timeout 10m
+
+# How long `make consistency` reads and writes; it needs some 10 s more.
+DURATION ?= 60s
+
+.PHONY: consistency
+consistency: ## how fresh the answers are while nodes and network break: a fleet of processes, real servers, a table, PASS or FAIL
+	cd consistency && $(GO) build -o ../bin/consistency .
+	@bin/consistency -duration $(DURATION)
 
 .PHONY: servers
 servers: ## say what the tests will not find

@@ -341,7 +341,7 @@ func TestPhases(t *testing.T) {
 	if !reflect.DeepEqual(r.Phases, []string{"calm", "fault"}) {
 		t.Errorf("phases %v", r.Phases)
 	}
-	if table := r.Table(); !strings.Contains(table, "10/0/0/0") || !strings.Contains(table, "1 writes (1 unconfirmed)") {
+	if table := r.Table(); !strings.Contains(table, "fault                              10             0/0/0             0/0/0\n") || !strings.Contains(table, "1 writes (1 unconfirmed)") {
 		t.Errorf("table:\n%s", table)
 	}
 }

@@ -129,41 +129,47 @@ func (r *Report) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d writes (%d unconfirmed), %d invalidations (%d failed), %d reads: %d L1, %d L2, %d source; %d wrong\n\n",
 		r.Writes, r.Unconfirmed, r.Invalidations, r.Failed, r.Reads, r.Layers[L1], r.Layers[L2], r.Layers[Source], r.Wrong)
-	fmt.Fprintf(&b, "%-34s %10s %9s %8s", "promise", "reads", "near", "stale")
+	fmt.Fprintf(&b, "%-34s %9s %9s %8s", "promise", "reads", "near", "stale")
 	for _, bound := range Bounds[1:] {
 		fmt.Fprintf(&b, " %7s", ">"+short(bound))
 	}
-	fmt.Fprintf(&b, " %8s %8s %7s  %s\n", "worst", "allowed", "broken", "nines fresh / kept, at 95 % at least")
+	fmt.Fprintf(&b, " %8s %8s %7s  %s\n", "worst", "allowed", "broken", "nines fresh/kept")
 	for i := range r.Rules {
 		rule := &r.Rules[i]
-		fmt.Fprintf(&b, "%-34s %10d %9d", rule.Name, rule.Reads, rule.Near)
+		fmt.Fprintf(&b, "%-34s %9d %9d", rule.Name, rule.Reads, rule.Near)
 		for j, n := range rule.Stale {
 			fmt.Fprintf(&b, " %*d", 8-min(j, 1), n)
 		}
-		fmt.Fprintf(&b, " %8s %8s %7d  %s / %s\n", short(rule.Max), short(rule.Bound), rule.Broken,
+		fmt.Fprintf(&b, " %8s %8s %7d  %s/%s\n", short(rule.Max), short(rule.Bound), rule.Broken,
 			nines(rule.Stale[0], rule.Reads), nines(rule.Broken, rule.Reads))
 	}
 	r.phases(&b)
 	return b.String()
 }
 
-// phases shows each phase: reads, those that were stale, those that broke the rule, the worst.
+// phases shows each phase: the reads, and for each rule how many were stale, how many broke it, and the worst.
 func (r *Report) phases(b *strings.Builder) {
 	if len(r.Phases) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n%-34s", "reads/stale/broken/worst of")
+	fmt.Fprintf(b, "\n%-27s %9s", "stale/broken/worst of", "")
 	for i := range r.Rules {
-		fmt.Fprintf(b, " %26s", cut(r.Rules[i].Name, 26))
+		fmt.Fprintf(b, " %17s", cut(r.Rules[i].Name, 17))
 	}
 	b.WriteByte('\n')
 	for _, name := range r.Phases {
-		fmt.Fprintf(b, "%-34s", name)
+		var most uint64
+		var cells strings.Builder
 		for i := range r.Rules {
 			t := r.Rules[i].Phases[name]
-			fmt.Fprintf(b, " %26s", fmt.Sprintf("%d/%d/%d/%s", t.Reads, t.Stale[0], t.Broken, short(t.Max)))
+			cell := "-"
+			if t.Reads > 0 {
+				cell = fmt.Sprintf("%d/%d/%s", t.Stale[0], t.Broken, short(t.Max))
+			}
+			fmt.Fprintf(&cells, " %17s", cell)
+			most = max(most, t.Reads)
 		}
-		b.WriteByte('\n')
+		fmt.Fprintf(b, "%-27s %9d%s\n", name, most, cells.String())
 	}
 }
 

@@ -1,0 +1,275 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-shelf/shelf/client"
+	"github.com/go-shelf/shelf/internal/stalecheck"
+	"github.com/go-shelf/shelf/internal/workload"
+	"github.com/go-shelf/shelf/ring"
+)
+
+// ordersEnv is where a process finds its orders: with it the program is not the driver.
+const ordersEnv = "SHELF_CONSISTENCY_PROCESS"
+
+// orders is what a process is told at its start.
+type orders struct {
+	Process  int
+	Database string
+	Nodes    []ring.Node
+	Keys     int
+	NoPush   bool
+	Guard    string // what it does not do (see guards.go)
+}
+
+// The orders that come later, a line each; a process that has carried one out says so in its messages.
+const (
+	quiet = "quiet" // end reads and writes; it is done when no failed invalidation is left
+	final = "final" // read every key
+)
+
+// message is what a process tells, ten times a second.
+type message struct {
+	Batch  stalecheck.Batch
+	Done   string // the last order that was carried out
+	Unsent int    // invalidations that failed and wait to be repeated
+	Errors map[string]int
+}
+
+const (
+	tellEvery   = 100 * time.Millisecond
+	readers     = 4
+	writers     = 2
+	connections = 8 // to the database
+	maxLoads    = 5
+
+	allName, hotName = "all", "hot" // of the caches
+	tags             = 10           // the last digits of the keys
+	minKeys          = 2 * tags
+)
+
+// kind is one of the two caches.
+type kind struct {
+	name     string
+	cache    *client.Cache[row]
+	writer   *client.Cache[row] // the same, unless a guard is broken
+	versions bool               // and tags; the other has neither, but rows that come and go
+}
+
+// service is one process of the fleet.
+type service struct {
+	orders
+	store  *store
+	client *client.Client
+	kinds  [2]kind
+	rec    stalecheck.Recorder
+	unsent unsent
+	values atomic.Uint64 // how many it has written
+
+	mu     sync.Mutex
+	errors map[string]int // of reads and writes
+}
+
+// serve is the main function of a process. It ends when its input does.
+func serve(text string) (err error) {
+	s := &service{errors: make(map[string]int)}
+	if err := json.Unmarshal([]byte(text), &s.orders); err != nil {
+		return fmt.Errorf("consistency: orders: %w", err)
+	}
+	ctx := context.Background()
+	if s.store, err = openStore(ctx, s.Database, connections); err != nil {
+		return err
+	}
+	defer s.store.pool.Close()
+	clients, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.obey(ctx)
+	for _, cl := range clients {
+		ctx, cancel := context.WithTimeout(ctx, stopLimit/2)
+		err = errors.Join(err, cl.Close(ctx))
+		cancel()
+	}
+	return err
+}
+
+// open makes the client and its caches.
+func (s *service) open(ctx context.Context) ([]*client.Client, error) {
+	cl, kinds, err := s.openClient(ctx, s.NoPush)
+	if err != nil {
+		return nil, err
+	}
+	s.client, s.kinds = cl, kinds
+	clients := []*client.Client{cl}
+	if s.Guard == guardOneClient {
+		other, writers, err := s.openClient(ctx, s.NoPush)
+		if err != nil {
+			return nil, err
+		}
+		clients = append(clients, other)
+		for i := range s.kinds {
+			s.kinds[i].writer = writers[i].cache
+		}
+	}
+	return clients, nil
+}
+
+func (s *service) openClient(ctx context.Context, noPush bool) (*client.Client, [2]kind, error) {
+	var kinds [2]kind
+	cl, err := client.New(ctx, client.Config{
+		Nodes: s.Nodes, NoPush: noPush || s.Guard == guardPush, MaxLoads: maxLoads, LoadQueueTimeout: loadTimeout,
+		OperationTimeout: 100 * time.Millisecond, // twice the default: nodes, database and fleet share one machine
+	})
+	if err != nil {
+		return nil, kinds, err
+	}
+	all := client.CacheConfig[row]{
+		Name: allName, TTL: 5 * time.Minute, L1: client.L1All, LoadTimeout: loadTimeout,
+		Load: func(ctx context.Context, id string) (row, error) { return s.store.load(ctx, allName+":"+id) },
+	}
+	if s.Guard == guardPush {
+		all.L1BlindTTL = time.Minute
+	}
+	hot := client.CacheConfig[row]{
+		Name: hotName, TTL: shortTTL, L1: client.L1Hot, HotRate: 20, LargeValueBytes: largeLimit, LoadTimeout: loadTimeout,
+		Load:    func(ctx context.Context, id string) (row, error) { return s.store.load(ctx, hotName+":"+id) },
+		Version: func(r row) uint64 { return r.Version },
+		Tags:    func(r row) []string { return []string{tagOf(r.Key)} },
+	}
+	for i, cfg := range []client.CacheConfig[row]{all, hot} {
+		c, err := client.NewCache(cl, cfg)
+		if err != nil {
+			return nil, kinds, errors.Join(err, cl.Close(ctx))
+		}
+		kinds[i] = kind{name: cfg.Name, cache: c, writer: c, versions: cfg.Version != nil}
+	}
+	return cl, kinds, nil
+}
+
+// tagOf is the tag of a key: its last digit.
+func tagOf(key string) string { return key[len(key)-1:] }
+
+// obey reads and writes, carries out what is ordered, and tells of everything, until the input ends.
+func (s *service) obey(ctx context.Context) error {
+	ordered := make(chan string)
+	go func() {
+		defer close(ordered)
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			ordered <- in.Text()
+		}
+	}()
+	busy, stop := context.WithCancel(ctx)
+	defer stop()
+	crowd := s.crowd(busy)
+	resending, endResending := context.WithCancel(ctx)
+	var resender sync.WaitGroup
+	resender.Go(func() { s.resend(resending) })
+	defer resender.Wait()
+	defer endResending()
+
+	out := gob.NewEncoder(os.Stdout)
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	asked := ""
+	for {
+		select {
+		case <-tick.C:
+		case order, more := <-ordered:
+			switch {
+			case !more:
+				stop()
+				crowd.Wait()
+				return nil
+			case order == quiet:
+				stop()
+				crowd.Wait()
+			case order == final:
+				s.readAll()
+			}
+			asked = order
+		}
+		if err := s.tell(out, asked); err != nil {
+			return fmt.Errorf("consistency: the driver does not listen: %w", err)
+		}
+	}
+}
+
+// tell sends what there is. "quiet" is not done before the failed invalidations are through.
+func (s *service) tell(out *gob.Encoder, done string) error {
+	m := message{Unsent: s.unsent.len(), Done: done}
+	if done == quiet && m.Unsent > 0 {
+		m.Done = ""
+	}
+	m.Batch = s.rec.Take() // after the look at unsent: the last invalidation has been recorded
+	s.mu.Lock()
+	m.Errors, s.errors = s.errors, make(map[string]int)
+	s.mu.Unlock()
+	return out.Encode(m)
+}
+
+// crowd starts the readers and writers, which end with ctx.
+func (s *service) crowd(ctx context.Context) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	for i := range readers + writers {
+		seed := uint64(1000*s.Process + i)
+		wg.Go(func() {
+			d, err := newDice(seed, s.Keys)
+			if err != nil {
+				s.note("dice", err)
+				return
+			}
+			if i < readers {
+				s.readOn(ctx, d)
+			} else {
+				s.writeOn(ctx, d)
+			}
+		})
+	}
+	return &wg
+}
+
+// dice draw what to do next. They are for one goroutine.
+type dice struct {
+	*rand.Rand
+	keys *workload.Zipf
+}
+
+func newDice(seed uint64, keys int) (*dice, error) {
+	z, err := workload.NewZipf(seed, 0.99, keys)
+	return &dice{rand.New(rand.NewPCG(seed, 7)), z}, err
+}
+
+// id draws a key, the low numbers most often.
+func (d *dice) id() string { return fmt.Sprint(d.keys.Next()) }
+
+// ids draws n different keys.
+func (d *dice) ids(n int) []string {
+	var ids []string
+	for len(ids) < n {
+		if id := d.id(); !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (s *service) note(what string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.errors[what+": "+err.Error()]++
+}

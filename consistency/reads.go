@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-shelf/shelf/client"
+	"github.com/go-shelf/shelf/internal/stalecheck"
+)
+
+const (
+	readBurst = 6                    // reads in a row
+	readPause = 4 * time.Millisecond // and then a rest, so that the machine has some left for the nodes
+	manyKeys  = 8                    // of a GetMany
+)
+
+// readOn reads until ctx ends.
+func (s *service) readOn(ctx context.Context, d *dice) {
+	for ctx.Err() == nil {
+		for range readBurst {
+			s.readOne(d)
+		}
+		pause(ctx, readPause)
+	}
+}
+
+// readOne reads in one of the ways there are. The reads do not end with the crowd's context: those under way are to be seen too.
+func (s *service) readOne(d *dice) {
+	k := &s.kinds[d.IntN(len(s.kinds))]
+	switch n := d.IntN(100); {
+	case n < 75:
+		s.read(k, d.id(), client.GetOptions{})
+	case n < 90:
+		s.read(k, d.id(), client.GetOptions{BypassL1: true})
+	case n < 93:
+		s.read(k, d.id(), client.GetOptions{NoFill: true})
+	case n < 94:
+		s.read(k, d.id(), client.GetOptions{Refresh: true})
+	default:
+		s.readMany(k, d.ids(manyKeys))
+	}
+}
+
+func (s *service) read(k *kind, id string, o client.GetOptions) {
+	op := s.rec.Begin()
+	defer op.End()
+	r, err := k.cache.LookupWith(context.Background(), id, nil, o)
+	s.saw(k, id, op.Began, r, err)
+}
+
+func (s *service) readMany(k *kind, ids []string) {
+	op := s.rec.Begin()
+	defer op.End()
+	found, err := k.cache.GetMany(context.Background(), ids)
+	if err != nil {
+		s.note("read", err)
+		return
+	}
+	for _, id := range ids {
+		r, ok := client.Result[row]{}, error(nil)
+		if v, there := found[id]; there {
+			r.Value = v
+		} else {
+			ok = client.ErrNotFound
+		}
+		s.saw(k, id, op.Began, r, ok)
+	}
+}
+
+// readAll reads every key of every cache: this process's copy, and the node's.
+func (s *service) readAll() {
+	for i := range s.kinds {
+		for n := range s.Keys {
+			id := fmt.Sprint(n)
+			s.read(&s.kinds[i], id, client.GetOptions{})
+			s.read(&s.kinds[i], id, client.GetOptions{BypassL1: true})
+			s.read(&s.kinds[i], id, client.GetOptions{})
+		}
+	}
+}
+
+// saw records an answer.
+func (s *service) saw(k *kind, id string, began time.Duration, r client.Result[row], err error) {
+	read := stalecheck.Read{Key: k.name + ":" + id, Began: began, Ended: stalecheck.Now(), Layer: layer(r.Layer), Marked: r.Stale}
+	switch {
+	case errors.Is(err, client.ErrNotFound):
+		read.Absent = true
+	case err != nil:
+		s.note("read", err)
+		return
+	case r.Value.whole(read.Key):
+		read.Version, read.Value = r.Value.Version, r.Value.Unique
+	default: // another row's, or parts of two: version 0 is nobody's
+	}
+	s.rec.Read(read)
+}
+
+func layer(l client.Layer) stalecheck.Layer {
+	switch l {
+	case client.LayerL1:
+		return stalecheck.L1
+	case client.LayerL2:
+		return stalecheck.L2
+	case client.LayerSource:
+		return stalecheck.Source
+	default:
+		return stalecheck.None
+	}
+}
+
+// pause sleeps, not beyond ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
