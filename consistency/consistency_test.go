@@ -33,7 +33,7 @@ func short(t *testing.T, guard string) config {
 	proc.Require(t, err)
 	_, err = redistest.Find()
 	proc.Require(t, err)
-	return config{duration: 5 * time.Second, keys: 100, guard: guard}
+	return config{duration: 3 * time.Second, keys: 100, guard: guard}
 }
 
 // TestRunPasses: with every guard in its place a run passes, and each promise was put to the test in it.

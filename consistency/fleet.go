@@ -43,7 +43,7 @@ type fleet struct {
 	mu     sync.Mutex
 	phased string // the present phase
 	errors map[string]int
-	dead   error // why the run cannot go on
+	busy   int
 }
 
 // process is the driver's side of one.
@@ -168,6 +168,7 @@ func (f *fleet) listen(n int, p *process, out io.Reader) {
 		for text, times := range m.Errors {
 			f.errors[text] += times
 		}
+		f.busy += m.Busy
 		f.mu.Unlock()
 		m.Batch = stalecheck.Batch{}
 		p.mu.Lock()
@@ -320,8 +321,11 @@ func (f *fleet) line() string {
 
 // remarks explains what the table does not.
 func (f *fleet) remarks() string {
-	return `near: within a second of a write of the key. stale: began after an invalidation of what it saw had returned nil (of "TTL" and "the last look": after a
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fmt.Sprintf(`near: within a second of a write of the key. stale: began after an invalidation of what it saw had returned nil (of "TTL" and "the last look": after a
 newer version was committed). Writes whose invalidation failed count from the moment at which a repetition returned nil. nines: of answers that were not
-stale at all / that kept the promise; the lower end of a one-sided 95 % interval, the reads taken as independent.
-`
+stale at all / that kept the promise; the lower end of a one-sided 95 %% interval, the reads taken as independent. %d reads got no answer: the machine was too
+busy for their load.
+`, f.busy)
 }

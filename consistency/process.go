@@ -48,6 +48,7 @@ type message struct {
 	Done   string // the last order that was carried out
 	Unsent int    // invalidations that failed and wait to be repeated
 	Errors map[string]int
+	Busy   int // reads that got ErrOverloaded or ErrLoadTimeout: the machine has too much to do
 }
 
 const (
@@ -56,6 +57,9 @@ const (
 	writers     = 2
 	connections = 8 // to the database
 	maxLoads    = 5
+	// patience is how long a read waits for a place among the loads, and for a load of another process. A process that is cut off with a lease in its
+	// hand would otherwise hold up the end of a run for as long as leases live.
+	patience = time.Second
 
 	allName, hotName = "all", "hot" // of the caches
 	tags             = 10           // the last digits of the keys
@@ -82,6 +86,7 @@ type service struct {
 
 	mu     sync.Mutex
 	errors map[string]int // of reads and writes
+	busy   int
 }
 
 // serve is the main function of a process. It ends when its input does.
@@ -132,21 +137,21 @@ func (s *service) open(ctx context.Context) ([]*client.Client, error) {
 func (s *service) openClient(ctx context.Context, noPush bool) (*client.Client, [2]kind, error) {
 	var kinds [2]kind
 	cl, err := client.New(ctx, client.Config{
-		Nodes: s.Nodes, NoPush: noPush || s.Guard == guardPush, MaxLoads: maxLoads, LoadQueueTimeout: loadTimeout,
+		Nodes: s.Nodes, NoPush: noPush || s.Guard == guardPush, MaxLoads: maxLoads, LoadQueueTimeout: patience,
 		OperationTimeout: 100 * time.Millisecond, // twice the default: nodes, database and fleet share one machine
 	})
 	if err != nil {
 		return nil, kinds, err
 	}
 	all := client.CacheConfig[row]{
-		Name: allName, TTL: 5 * time.Minute, L1: client.L1All, LoadTimeout: loadTimeout,
+		Name: allName, TTL: 5 * time.Minute, L1: client.L1All, WaitTimeout: patience,
 		Load: func(ctx context.Context, id string) (row, error) { return s.store.load(ctx, allName+":"+id) },
 	}
 	if s.Guard == guardPush {
 		all.L1BlindTTL = time.Minute
 	}
 	hot := client.CacheConfig[row]{
-		Name: hotName, TTL: shortTTL, L1: client.L1Hot, HotRate: 20, LargeValueBytes: largeLimit, LoadTimeout: loadTimeout,
+		Name: hotName, TTL: shortTTL, L1: client.L1Hot, HotRate: 20, LargeValueBytes: largeLimit, WaitTimeout: patience,
 		Load:    func(ctx context.Context, id string) (row, error) { return s.store.load(ctx, hotName+":"+id) },
 		Version: func(r row) uint64 { return r.Version },
 		Tags:    func(r row) []string { return []string{tagOf(r.Key)} },
@@ -218,6 +223,7 @@ func (s *service) tell(out *gob.Encoder, done string) error {
 	m.Batch = s.rec.Take() // after the look at unsent: the last invalidation has been recorded
 	s.mu.Lock()
 	m.Errors, s.errors = s.errors, make(map[string]int)
+	m.Busy, s.busy = s.busy, 0
 	s.mu.Unlock()
 	return out.Encode(m)
 }
@@ -268,8 +274,13 @@ func (d *dice) ids(n int) []string {
 	return ids
 }
 
+// note keeps an error that somebody got.
 func (s *service) note(what string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrLoadTimeout) {
+		s.busy++
+		return
+	}
 	s.errors[what+": "+err.Error()]++
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -92,6 +91,3 @@ func (r *row) whole(key string) bool {
 	same.pad()
 	return *r == same
 }
-
-// loadTimeout bounds a load: a caller's patience on a busy machine, no more.
-const loadTimeout = 10 * time.Second
