@@ -82,6 +82,7 @@ type service struct {
 	kinds  [2]kind
 	rec    stalecheck.Recorder
 	unsent unsent
+	silent unsent        // those that nobody has been told of
 	values atomic.Uint64 // how many it has written
 
 	mu     sync.Mutex
@@ -203,6 +204,7 @@ func (s *service) obey(ctx context.Context) error {
 			case order == quiet:
 				stop()
 				crowd.Wait()
+				s.unsent.add(s.silent.take()...)
 			case order == final:
 				s.readAll()
 			}

@@ -30,7 +30,7 @@ func rules() []stalecheck.Rule {
 		{Name: "P2 own writes", Since: stalecheck.OwnConfirmed},
 		{Name: "P3 L1, pushed", Bound: pushSilence, Covers: func(r *stalecheck.Read, _ string) bool { return local(r) && r.Process() != blind }},
 		{Name: "P3 L1, blind", Bound: blindTTL, Covers: func(r *stalecheck.Read, _ string) bool { return local(r) && r.Process() == blind }},
-		{Name: "TTL, of writes not confirmed too", Since: stalecheck.Committed, Bound: shortTTL,
+		{Name: "TTL, of writes nobody told of too", Since: stalecheck.Committed, Bound: shortTTL,
 			Covers: func(r *stalecheck.Read, _ string) bool { return strings.HasPrefix(r.Key, hotName+":") }},
 		{Name: "the last look: the newest", Since: stalecheck.Committed, Covers: func(_ *stalecheck.Read, phase string) bool { return phase == settled }},
 	}

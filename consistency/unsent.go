@@ -92,10 +92,10 @@ type unsent struct {
 
 const resendEvery = 200 * time.Millisecond
 
-func (u *unsent) add(inv invalidation) {
+func (u *unsent) add(list ...invalidation) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.list = append(u.list, inv)
+	u.list = append(u.list, list...)
 }
 
 func (u *unsent) len() int {
