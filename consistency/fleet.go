@@ -311,12 +311,15 @@ func (f *fleet) line() string {
 		unsent += p.last.Unsent
 		p.mu.Unlock()
 	}
-	broken := r.Wrong
+	broken, oldest := r.Wrong, time.Duration(0)
 	for i := range r.Rules {
+		if strings.HasPrefix(r.Rules[i].Name, "P3") {
+			oldest = max(oldest, r.Rules[i].Max)
+		}
 		broken += r.Rules[i].Broken
 	}
 	return fmt.Sprintf("%3.0fs %-22s %6d writes %8d reads, L1 stale at most %s, unsent %d, BROKEN %d", (stalecheck.Now() - f.began).Seconds(), phase,
-		r.Writes, r.Reads, max(r.Rules[3].Max, r.Rules[4].Max).Round(time.Millisecond), unsent, broken)
+		r.Writes, r.Reads, oldest.Round(time.Millisecond), unsent, broken)
 }
 
 // remarks explains what the table does not.

@@ -27,14 +27,13 @@ func culprit(guard string) int {
 }
 
 // writeBadly is a write by a program that does not know the protocol, or does not keep it.
-func (s *service) writeBadly(k *kind, id string, absent bool) {
+func (s *service) writeBadly(ctx context.Context, k *kind, id string, absent bool) {
 	op := s.rec.Begin()
 	defer op.End()
-	ctx := context.Background()
 	_, name := k.cache.Where(id)
 	node := s.client.Node(name)
 	old, readErr := node.Get(ctx, name).Bytes()
-	if _, err := s.update(k, id, absent); err != nil {
+	if _, err := s.update(ctx, k, id, absent); err != nil {
 		return
 	}
 	inv := invalidation{kind: k, ids: []string{id}, began: stalecheck.Now()}

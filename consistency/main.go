@@ -118,13 +118,13 @@ func run(ctx context.Context, cfg config, out, progress io.Writer) (pass bool, e
 	shown()
 	err = errors.Join(err, f.end())
 	report := checker.Finish()
-	fmt.Fprintf(out, "\n%s\n%s\n", report.Table(), f.remarks())
+	_, _ = fmt.Fprintf(out, "\n%s\n%s\n", report.Table(), f.remarks())
 	faults := report.Faults()
 	if report.Unconfirmed > 0 && err == nil {
 		faults = append(faults, fmt.Sprintf("%d writes were confirmed by no invalidation, though every one that failed was repeated", report.Unconfirmed))
 	}
 	if len(faults) > 0 {
-		fmt.Fprintln(out, strings.Join(faults, "\n"))
+		_, _ = fmt.Fprintln(out, strings.Join(faults, "\n"))
 	}
 	return len(faults) == 0, err
 }
@@ -184,9 +184,9 @@ func show(f *fleet, to io.Writer) (stop func()) {
 			}
 			switch {
 			case terminal:
-				fmt.Fprintf(to, "\r%s\x1b[K", f.line())
+				_, _ = fmt.Fprintf(to, "\r%s\x1b[K", f.line())
 			case n%5 == 0:
-				fmt.Fprintln(to, f.line())
+				_, _ = fmt.Fprintln(to, f.line())
 			}
 		}
 	}()
@@ -194,7 +194,7 @@ func show(f *fleet, to io.Writer) (stop func()) {
 		close(end)
 		<-ended
 		if terminal {
-			fmt.Fprintln(to)
+			_, _ = fmt.Fprintln(to)
 		}
 	}
 }

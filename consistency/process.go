@@ -57,6 +57,8 @@ const (
 	writers     = 2
 	connections = 8 // to the database
 	maxLoads    = 5
+	slowLoads   = 4
+	slowest     = 50 * time.Millisecond
 	// patience is how long a read waits for a place among the loads, and for a load of another process. A process that is cut off with a lease in its
 	// hand would otherwise hold up the end of a run for as long as leases live.
 	patience = time.Second
@@ -146,14 +148,14 @@ func (s *service) openClient(ctx context.Context, noPush bool) (*client.Client, 
 	}
 	all := client.CacheConfig[row]{
 		Name: allName, TTL: 5 * time.Minute, L1: client.L1All, WaitTimeout: patience,
-		Load: func(ctx context.Context, id string) (row, error) { return s.store.load(ctx, allName+":"+id) },
+		Load: func(ctx context.Context, id string) (row, error) { return s.load(ctx, allName+":"+id) },
 	}
 	if s.Guard == guardPush {
 		all.L1BlindTTL = time.Minute
 	}
 	hot := client.CacheConfig[row]{
 		Name: hotName, TTL: shortTTL, L1: client.L1Hot, HotRate: 20, LargeValueBytes: largeLimit, WaitTimeout: patience,
-		Load:    func(ctx context.Context, id string) (row, error) { return s.store.load(ctx, hotName+":"+id) },
+		Load:    func(ctx context.Context, id string) (row, error) { return s.load(ctx, hotName+":"+id) },
 		Version: func(r row) uint64 { return r.Version },
 		Tags:    func(r row) []string { return []string{tagOf(r.Key)} },
 	}
@@ -165,6 +167,15 @@ func (s *service) openClient(ctx context.Context, noPush bool) (*client.Client, 
 		kinds[i] = kind{name: cfg.Name, cache: c, writer: c, versions: cfg.Version != nil}
 	}
 	return cl, kinds, nil
+}
+
+// load reads a row. One load in slowLoads takes its time after that: its row may be an old one when it returns, and whoever joins it comes late.
+func (s *service) load(ctx context.Context, key string) (row, error) {
+	r, err := s.store.load(ctx, key)
+	if rand.IntN(slowLoads) == 0 {
+		pause(ctx, rand.N(slowest))
+	}
+	return r, err
 }
 
 // tagOf is the tag of a key: its last digit.
@@ -206,7 +217,7 @@ func (s *service) obey(ctx context.Context) error {
 				crowd.Wait()
 				s.unsent.add(s.silent.take()...)
 			case order == final:
-				s.readAll()
+				s.readAll(ctx)
 			}
 			asked = order
 		}

@@ -21,42 +21,43 @@ const (
 
 // readOn reads until ctx ends.
 func (s *service) readOn(ctx context.Context, d *dice) {
+	whole := context.WithoutCancel(ctx) // reads that are under way at the end are to be seen too
 	for ctx.Err() == nil {
 		for range readBurst {
-			s.readOne(d)
+			s.readOne(whole, d)
 		}
 		pause(ctx, readPause)
 	}
 }
 
-// readOne reads in one of the ways there are. The reads do not end with the crowd's context: those under way are to be seen too.
-func (s *service) readOne(d *dice) {
+// readOne reads in one of the ways there are.
+func (s *service) readOne(ctx context.Context, d *dice) {
 	k := &s.kinds[d.IntN(len(s.kinds))]
 	switch n := d.IntN(100); {
 	case n < 75:
-		s.read(k, d.id(), client.GetOptions{})
+		s.read(ctx, k, d.id(), client.GetOptions{})
 	case n < 90:
-		s.read(k, d.id(), client.GetOptions{BypassL1: true})
+		s.read(ctx, k, d.id(), client.GetOptions{BypassL1: true})
 	case n < 93:
-		s.read(k, d.id(), client.GetOptions{NoFill: true})
+		s.read(ctx, k, d.id(), client.GetOptions{NoFill: true})
 	case n < 94:
-		s.read(k, d.id(), client.GetOptions{Refresh: true})
+		s.read(ctx, k, d.id(), client.GetOptions{Refresh: true})
 	default:
-		s.readMany(k, d.ids(manyKeys))
+		s.readMany(ctx, k, d.ids(manyKeys))
 	}
 }
 
-func (s *service) read(k *kind, id string, o client.GetOptions) {
+func (s *service) read(ctx context.Context, k *kind, id string, o client.GetOptions) {
 	op := s.rec.Begin()
 	defer op.End()
-	r, err := k.cache.LookupWith(context.Background(), id, nil, o)
+	r, err := k.cache.LookupWith(ctx, id, nil, o)
 	s.saw(k, id, op.Began, r, err)
 }
 
-func (s *service) readMany(k *kind, ids []string) {
+func (s *service) readMany(ctx context.Context, k *kind, ids []string) {
 	op := s.rec.Begin()
 	defer op.End()
-	found, err := k.cache.GetMany(context.Background(), ids)
+	found, err := k.cache.GetMany(ctx, ids)
 	if err != nil {
 		s.note("read", err)
 		return
@@ -73,13 +74,13 @@ func (s *service) readMany(k *kind, ids []string) {
 }
 
 // readAll reads every key of every cache: this process's copy, and the node's.
-func (s *service) readAll() {
+func (s *service) readAll(ctx context.Context) {
 	for i := range s.kinds {
 		for n := range s.Keys {
 			id := fmt.Sprint(n)
-			s.read(&s.kinds[i], id, client.GetOptions{})
-			s.read(&s.kinds[i], id, client.GetOptions{BypassL1: true})
-			s.read(&s.kinds[i], id, client.GetOptions{})
+			s.read(ctx, &s.kinds[i], id, client.GetOptions{})
+			s.read(ctx, &s.kinds[i], id, client.GetOptions{BypassL1: true})
+			s.read(ctx, &s.kinds[i], id, client.GetOptions{})
 		}
 	}
 }

@@ -25,8 +25,8 @@ type invalidation struct {
 }
 
 // invalidate makes the call, and records it.
-func (s *service) invalidate(inv invalidation) {
-	ctx, c := context.Background(), inv.kind.writer
+func (s *service) invalidate(ctx context.Context, inv invalidation) {
+	c := inv.kind.writer
 	inv.began, inv.upTo = stalecheck.Now(), 0
 	var err error
 	switch {
@@ -120,6 +120,7 @@ func (u *unsent) done() {
 
 // resend repeats what failed until ctx ends, the keys of a cache in one call.
 func (s *service) resend(ctx context.Context) {
+	whole := context.WithoutCancel(ctx)
 	for ctx.Err() == nil {
 		pause(ctx, resendEvery)
 		list := s.unsent.take()
@@ -132,20 +133,20 @@ func (s *service) resend(ctx context.Context) {
 				}
 			}
 			if slices.Sort(ids); len(ids) > 0 {
-				s.again(invalidation{kind: k, ids: slices.Compact(ids)})
+				s.again(whole, invalidation{kind: k, ids: slices.Compact(ids)})
 			}
 		}
 		for _, inv := range list {
 			if inv.ids == nil {
-				s.again(inv)
+				s.again(whole, inv)
 			}
 			s.unsent.done()
 		}
 	}
 }
 
-func (s *service) again(inv invalidation) {
+func (s *service) again(ctx context.Context, inv invalidation) {
 	op := s.rec.Begin()
 	defer op.End()
-	s.invalidate(inv)
+	s.invalidate(ctx, inv)
 }
