@@ -234,8 +234,7 @@ func (c *Checker) judge(r *Read) {
 			stale = r.Began - since(&h.versions[next], rule.Since, r.process)
 		}
 		back := c.sighted(i, r, v)
-		c.tally(i, phase).count(r, stale, rule.Bound, near, back)
-		if stale > rule.Bound {
+		if c.tally(i, phase).count(r, stale, rule.Bound, near, back) {
 			c.broken(rule, r, v, h, stale, phase, back)
 		}
 	}

@@ -231,6 +231,8 @@ func TestEdges(t *testing.T) {
 		{"the earliest of several confirmations counts", batch{Writes: append(two, w(3, 200*ms, 210*ms)),
 			Invalidations: []stalecheck.Invalidation{inv(210*ms, 220*ms), inv(110*ms, 500*ms)}},
 			batch{Reads: []stalecheck.Read{read(1, 230*ms, 231*ms)}}, "10ms 0s 120ms", 0},
+		{"a write that was noticed later than the next one", batch{Writes: append(two, w(4, 101*ms, 130*ms), w(3, 101*ms, 150*ms))},
+			batch{Reads: []stalecheck.Read{read(2, 140*ms, 141*ms)}}, "0s 0s 10ms", 0},
 		{"absent, and the row is there", batch{Writes: two, Invalidations: []stalecheck.Invalidation{inv(3, 4)}},
 			batch{Reads: []stalecheck.Read{{Key: "k", Absent: true, Began: 50 * ms, Ended: 51 * ms}}}, "49.999996ms 0s 49.999998ms", 0},
 		{"absent, while the row is being deleted", batch{Writes: []stalecheck.Write{w(1, 1, 2), gone(2, 100*ms, 110*ms)}, Invalidations: []stalecheck.Invalidation{inv(3, 4)}},

@@ -42,13 +42,14 @@ type Tally struct {
 // nearTime is what Near counts as near.
 const nearTime = time.Second
 
-func (t *Tally) count(r *Read, stale, bound time.Duration, near, back bool) {
+// count takes a read in, and says whether it breaks the rule.
+func (t *Tally) count(r *Read, stale, bound time.Duration, near, back bool) (broken bool) {
 	t.Reads++
 	if near {
 		t.Near++
 	}
 	if stale <= 0 {
-		return
+		return false
 	}
 	t.Max = max(t.Max, stale)
 	for i, b := range Bounds {
@@ -59,12 +60,14 @@ func (t *Tally) count(r *Read, stale, bound time.Duration, near, back bool) {
 	if r.Marked {
 		t.Marked++
 	}
-	if stale > bound {
-		t.Broken++
-		if back {
-			t.Back++
-		}
+	if stale <= bound {
+		return false
 	}
+	t.Broken++
+	if back {
+		t.Back++
+	}
+	return true
 }
 
 // merge adds another tally.
