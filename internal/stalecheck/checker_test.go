@@ -388,3 +388,19 @@ func TestConfig(t *testing.T) {
 		t.Errorf("an unknown process: %v", err)
 	}
 }
+
+// TestBoundIsInclusive: a read that is stale by just the bound keeps the promise.
+func TestBoundIsInclusive(t *testing.T) {
+	c, err := stalecheck.New(stalecheck.Config{Processes: 1, Rules: []stalecheck.Rule{{Name: "any", Bound: 5}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Add(0, stalecheck.Batch{
+		Writes:        []stalecheck.Write{{Key: "k", Version: 1, Value: 1}, {Key: "k", Version: 2, Value: 2, Began: 1, Committed: 2}},
+		Invalidations: []stalecheck.Invalidation{{Keys: []string{"k"}, Began: 2, Returned: 3}},
+		Reads:         []stalecheck.Read{{Key: "k", Version: 1, Value: 1, Began: 8, Ended: 9}, {Key: "k", Version: 1, Value: 1, Began: 9, Ended: 9}},
+	})
+	if r := c.Finish(); r.Rules[0].Stale[0] != 2 || r.Rules[0].Broken != 1 || len(r.Rules[0].Examples) != 1 {
+		t.Errorf("%+v", r.Rules[0])
+	}
+}
