@@ -19,7 +19,6 @@ type fault struct {
 	calm  time.Duration // before it
 	lasts time.Duration
 	every time.Duration // between two strikes of again; 0: none
-	lost  bool          // some processes, or all, do not reach a node
 
 	begin, again, end func(f *fleet)
 }
@@ -50,10 +49,10 @@ var faults = []fault{
 			}
 		},
 		end: func(f *fleet) { f.heal(0); f.heal(1) }},
-	{name: "a node is stopped", lost: true, calm: 2 * second, lasts: second,
+	{name: "a node is stopped", calm: 2 * second, lasts: second,
 		begin: func(f *fleet) { f.nodes[0].Stop() },
 		end:   func(f *fleet) { f.nodes[0].Cont() }},
-	{name: "a node is killed", lost: true, calm: 3 * second, lasts: 3 * second,
+	{name: "a node is killed", calm: 3 * second, lasts: 3 * second,
 		begin: func(f *fleet) {
 			for _, p := range f.proxies[2] {
 				p.Refuse()
@@ -66,10 +65,18 @@ var faults = []fault{
 				p.Heal()
 			}
 		}},
-	{name: "half the fleet is cut off", lost: true, calm: 3 * second, lasts: 3 * second, // and late commands arrive
+	{name: "a node has a snapshot back", calm: second, lasts: 5 * second, every: 1500 * time.Millisecond,
+		again: func(f *fleet) {
+			if f.saved = !f.saved; f.saved {
+				_ = f.nodes[0].Client().Save(context.Background()).Err() // then it comes back with an older one, or empty
+			} else {
+				f.nodes[0].Restart()
+			}
+		}},
+	{name: "half the fleet is cut off", calm: 3 * second, lasts: 3 * second, // and late commands arrive
 		begin: func(f *fleet) { f.proxies[1][0].BlackHole() },
 		end:   func(f *fleet) { f.proxies[1][0].Heal() }},
-	{name: "answers are lost", lost: true, calm: 2 * second, lasts: 3 * second, every: 700 * time.Millisecond,
+	{name: "answers are lost", calm: 2 * second, lasts: 3 * second, every: 700 * time.Millisecond,
 		begin: func(f *fleet) { f.proxies[0][1].ToClient().BlackHole() },
 		again: func(f *fleet) {
 			f.proxies[0][1].Reset()
@@ -77,7 +84,7 @@ var faults = []fault{
 			f.proxies[0][1].ToClient().BlackHole()
 		},
 		end: func(f *fleet) { f.proxies[0][1].Reset(); f.proxies[0][1].Heal() }},
-	{name: "connections are reset", lost: true, calm: 2 * second, lasts: 3 * second, every: 300 * time.Millisecond,
+	{name: "connections are reset", calm: 2 * second, lasts: 3 * second, every: 300 * time.Millisecond,
 		again: func(f *fleet) {
 			for i := range f.proxies {
 				f.proxies[i][i%sides].Reset()

@@ -39,6 +39,7 @@ type fleet struct {
 	proxies [nodes][sides]*redistest.Proxy
 	procs   []*process
 	began   time.Duration
+	saved   bool // the driver's next step: see the fault of the snapshot
 
 	mu     sync.Mutex
 	phased string // the present phase
@@ -66,7 +67,8 @@ func startFleet(ctx context.Context, cfg config, checker *stalecheck.Checker) (*
 		return f, err
 	}
 	for i := range f.nodes {
-		if f.nodes[i], err = redistest.Launch(ctx, redistest.Config{}); err != nil {
+		// What a node has saved when it was told to, it has again after a restart.
+		if f.nodes[i], err = redistest.Launch(ctx, redistest.Config{Persist: true}); err != nil {
 			return f, err
 		}
 		for side := range f.proxies[i] {
@@ -201,7 +203,7 @@ func (p *process) await(ctx context.Context, good func(message) bool) error {
 		select {
 		case <-said:
 		case <-ctx.Done():
-			return fmt.Errorf("consistency: waiting for a process: %w; it has done %q, and has %d invalidations that failed and are not through", ctx.Err(), last.Done, last.Unsent)
+			return fmt.Errorf("consistency: waiting for a process: %w; it has done %q, and owes %d invalidations", ctx.Err(), last.Done, last.Owed)
 		}
 	}
 }
@@ -305,10 +307,10 @@ func (f *fleet) line() string {
 	f.mu.Lock()
 	phase := f.phased
 	f.mu.Unlock()
-	unsent := 0
+	owed := 0
 	for _, p := range f.procs {
 		p.mu.Lock()
-		unsent += p.last.Unsent
+		owed += p.last.Owed
 		p.mu.Unlock()
 	}
 	broken, oldest := r.Wrong, time.Duration(0)
@@ -318,8 +320,8 @@ func (f *fleet) line() string {
 		}
 		broken += r.Rules[i].Broken
 	}
-	return fmt.Sprintf("%3.0fs %-22s %6d writes %8d reads, L1 stale at most %s, unsent %d, BROKEN %d", (stalecheck.Now() - f.began).Seconds(), phase,
-		r.Writes, r.Reads, oldest.Round(time.Millisecond), unsent, broken)
+	return fmt.Sprintf("%3.0fs %-22s %6d writes %8d reads, L1 stale at most %s, owed %d, BROKEN %d", (stalecheck.Now() - f.began).Seconds(), phase,
+		r.Writes, r.Reads, oldest.Round(time.Millisecond), owed, broken)
 }
 
 // remarks explains what the table does not.
@@ -327,7 +329,7 @@ func (f *fleet) remarks() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return fmt.Sprintf(`near: within a second of a write of the key. stale: began after an invalidation of what it saw had returned nil (of "TTL" and "the last look": after a
-newer version was committed). Writes whose invalidation failed count from the moment at which a repetition returned nil. nines: of answers that were not
+newer version was committed). Writes whose invalidation failed count from when the process that owed it owed nothing any more. nines: of answers that were not
 stale at all / that kept the promise; the lower end of a one-sided 95 %% interval, the reads taken as independent. %d reads got no answer: the machine was too
 busy for their load.
 `, f.busy)

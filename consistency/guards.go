@@ -31,7 +31,7 @@ func (s *service) writeBadly(ctx context.Context, k *kind, id string, absent boo
 	op := s.rec.Begin()
 	defer op.End()
 	_, name := k.cache.Where(id)
-	node := s.client.Node(name)
+	node := s.clients[0].Node(name)
 	old, readErr := node.Get(ctx, name).Bytes()
 	if _, err := s.update(ctx, k, id, absent); err != nil {
 		return

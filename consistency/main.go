@@ -8,8 +8,8 @@
 // It starts a PostgreSQL, three redis-servers, proxies before them, and four processes that read and write through caches as a service does: hot keys
 // and cold ones, every kind of write and invalidation, rows that come and go, large values, tags; one process has no pushes. Meanwhile connections
 // are cut, silenced and delayed, one node is stopped and one killed. Every write has a value of its own, and every read says what it saw; package
-// internal/stalecheck judges them, and its documentation says what counts as stale. In the end all is healed, the invalidations that had failed are
-// repeated, and every process must read the newest value of every key.
+// internal/stalecheck judges them, and its documentation says what counts as stale. In the end all is healed, the clients have
+// repeated the invalidations that had failed, and every process must read the newest value of every key.
 //
 // It prints a table: for each promise of the README how many reads were stale by how much, in all and for each fault. The last line is
 //
@@ -24,7 +24,7 @@
 //	process.go  one process: its caches, and what it tells
 //	reads.go    its readers
 //	writes.go   its writers
-//	unsent.go   invalidations that failed, and are repeated
+//	owed.go     invalidations that failed, and when they are through
 //	store.go    the table of rows
 //	guards.go   what the tests break on purpose
 package main
@@ -101,7 +101,7 @@ func run(ctx context.Context, cfg config, out, progress io.Writer) (pass bool, e
 	if err := cfg.check(); err != nil {
 		return false, err
 	}
-	checker, err := stalecheck.New(stalecheck.Config{Processes: processes + 1, Rules: rules()})
+	checker, err := stalecheck.New(stalecheck.Config{Processes: processes + 1, Rules: rules(), FailedCountsAsOwn: true})
 	if err != nil {
 		return false, err
 	}
@@ -121,7 +121,7 @@ func run(ctx context.Context, cfg config, out, progress io.Writer) (pass bool, e
 	_, _ = fmt.Fprintf(out, "\n%s\n%s\n", report.Table(), f.remarks())
 	faults := report.Faults()
 	if report.Unconfirmed > 0 && err == nil {
-		faults = append(faults, fmt.Sprintf("%d writes were confirmed by no invalidation, though every one that failed was repeated", report.Unconfirmed))
+		faults = append(faults, fmt.Sprintf("%d writes were confirmed by no invalidation, though the clients owe none any more", report.Unconfirmed))
 	}
 	if len(faults) > 0 {
 		_, _ = fmt.Fprintln(out, strings.Join(faults, "\n"))

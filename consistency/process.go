@@ -46,7 +46,7 @@ const (
 type message struct {
 	Batch  stalecheck.Batch
 	Done   string // the last order that was carried out
-	Unsent int    // invalidations that failed and wait to be repeated
+	Owed   int    // invalidations that failed and are not through
 	Errors map[string]int
 	Busy   int // reads that got ErrOverloaded or ErrLoadTimeout: the machine has too much to do
 }
@@ -79,13 +79,13 @@ type kind struct {
 // service is one process of the fleet.
 type service struct {
 	orders
-	store  *store
-	client *client.Client
-	kinds  [2]kind
-	rec    stalecheck.Recorder
-	unsent unsent
-	silent unsent        // those that nobody has been told of
-	values atomic.Uint64 // how many it has written
+	store   *store
+	clients []*client.Client // one, unless a guard is broken
+	kinds   [2]kind
+	rec     stalecheck.Recorder
+	owed    owed
+	silent  owed          // writes that nobody has been told of
+	values  atomic.Uint64 // how many it has written
 
 	mu     sync.Mutex
 	errors map[string]int // of reads and writes
@@ -103,12 +103,10 @@ func serve(text string) (err error) {
 		return err
 	}
 	defer s.store.pool.Close()
-	clients, err := s.open(ctx)
-	if err != nil {
-		return err
+	if err = s.open(ctx); err == nil {
+		err = s.obey(ctx)
 	}
-	err = s.obey(ctx)
-	for _, cl := range clients {
+	for _, cl := range s.clients {
 		ctx, cancel := context.WithTimeout(ctx, stopLimit/2)
 		err = errors.Join(err, cl.Close(ctx))
 		cancel()
@@ -117,35 +115,26 @@ func serve(text string) (err error) {
 }
 
 // open makes the client and its caches.
-func (s *service) open(ctx context.Context) ([]*client.Client, error) {
-	cl, kinds, err := s.openClient(ctx, s.NoPush)
-	if err != nil {
-		return nil, err
+func (s *service) open(ctx context.Context) (err error) {
+	if s.kinds, err = s.openClient(ctx); err != nil || s.Guard != guardOneClient {
+		return err
 	}
-	s.client, s.kinds = cl, kinds
-	clients := []*client.Client{cl}
-	if s.Guard == guardOneClient {
-		other, writers, err := s.openClient(ctx, s.NoPush)
-		if err != nil {
-			return nil, err
-		}
-		clients = append(clients, other)
-		for i := range s.kinds {
-			s.kinds[i].writer = writers[i].cache
-		}
+	others, err := s.openClient(ctx)
+	for i := range s.kinds {
+		s.kinds[i].writer = others[i].cache
 	}
-	return clients, nil
+	return err
 }
 
-func (s *service) openClient(ctx context.Context, noPush bool) (*client.Client, [2]kind, error) {
-	var kinds [2]kind
+func (s *service) openClient(ctx context.Context) (kinds [2]kind, err error) {
 	cl, err := client.New(ctx, client.Config{
-		Nodes: s.Nodes, NoPush: noPush || s.Guard == guardPush, MaxLoads: maxLoads, LoadQueueTimeout: patience,
+		Nodes: s.Nodes, NoPush: s.NoPush || s.Guard == guardPush, MaxLoads: maxLoads, LoadQueueTimeout: patience,
 		OperationTimeout: 100 * time.Millisecond, // twice the default: nodes, database and fleet share one machine
 	})
 	if err != nil {
-		return nil, kinds, err
+		return kinds, err
 	}
+	s.clients = append(s.clients, cl)
 	all := client.CacheConfig[row]{
 		Name: allName, TTL: 5 * time.Minute, L1: client.L1All, WaitTimeout: patience,
 		Load: func(ctx context.Context, id string) (row, error) { return s.load(ctx, allName+":"+id) },
@@ -162,11 +151,11 @@ func (s *service) openClient(ctx context.Context, noPush bool) (*client.Client, 
 	for i, cfg := range []client.CacheConfig[row]{all, hot} {
 		c, err := client.NewCache(cl, cfg)
 		if err != nil {
-			return nil, kinds, errors.Join(err, cl.Close(ctx))
+			return kinds, err
 		}
 		kinds[i] = kind{name: cfg.Name, cache: c, writer: c, versions: cfg.Version != nil}
 	}
-	return cl, kinds, nil
+	return kinds, nil
 }
 
 // load reads a row. One load in slowLoads takes its time after that: its row may be an old one when it returns, and whoever joins it comes late.
@@ -193,12 +182,6 @@ func (s *service) obey(ctx context.Context) error {
 	busy, stop := context.WithCancel(ctx)
 	defer stop()
 	crowd := s.crowd(busy)
-	resending, endResending := context.WithCancel(ctx)
-	var resender sync.WaitGroup
-	resender.Go(func() { s.resend(resending) })
-	defer resender.Wait()
-	defer endResending()
-
 	out := gob.NewEncoder(os.Stdout)
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
@@ -215,7 +198,7 @@ func (s *service) obey(ctx context.Context) error {
 			case order == quiet:
 				stop()
 				crowd.Wait()
-				s.unsent.add(s.silent.take()...)
+				s.breakSilence(ctx)
 			case order == final:
 				s.readAll(ctx)
 			}
@@ -229,11 +212,12 @@ func (s *service) obey(ctx context.Context) error {
 
 // tell sends what there is. "quiet" is not done before the failed invalidations are through.
 func (s *service) tell(out *gob.Encoder, done string) error {
-	m := message{Unsent: s.unsent.len(), Done: done}
-	if done == quiet && m.Unsent > 0 {
+	s.settle()
+	m := message{Owed: s.owed.len(), Done: done}
+	if done == quiet && m.Owed > 0 {
 		m.Done = ""
 	}
-	m.Batch = s.rec.Take() // after the look at unsent: the last invalidation has been recorded
+	m.Batch = s.rec.Take()
 	s.mu.Lock()
 	m.Errors, s.errors = s.errors, make(map[string]int)
 	m.Busy, s.busy = s.busy, 0

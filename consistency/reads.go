@@ -50,14 +50,17 @@ func (s *service) readOne(ctx context.Context, d *dice) {
 func (s *service) read(ctx context.Context, k *kind, id string, o client.GetOptions) {
 	op := s.rec.Begin()
 	defer op.End()
+	before := k.troubles()
 	r, err := k.cache.LookupWith(ctx, id, nil, o)
-	s.saw(k, id, op.Began, r, err)
+	s.saw(k, id, op.Began, r, err, k.troubles() > before)
 }
 
 func (s *service) readMany(ctx context.Context, k *kind, ids []string) {
 	op := s.rec.Begin()
 	defer op.End()
+	before := k.troubles()
 	found, err := k.cache.GetMany(ctx, ids)
+	troubled := k.troubles() > before
 	if err != nil {
 		s.note("read", err)
 		return
@@ -69,7 +72,7 @@ func (s *service) readMany(ctx context.Context, k *kind, ids []string) {
 		} else {
 			ok = client.ErrNotFound
 		}
-		s.saw(k, id, op.Began, r, ok)
+		s.saw(k, id, op.Began, r, ok, troubled)
 	}
 }
 
@@ -85,9 +88,18 @@ func (s *service) readAll(ctx context.Context) {
 	}
 }
 
+// troubles counts what fails between the cache and its nodes.
+func (k *kind) troubles() uint64 {
+	s := k.cache.Stats()
+	return s.NodeErrors + s.Bypassed
+}
+
 // saw records an answer.
-func (s *service) saw(k *kind, id string, began time.Duration, r client.Result[row], err error) {
+func (s *service) saw(k *kind, id string, began time.Duration, r client.Result[row], err error, troubled bool) {
 	read := stalecheck.Read{Key: k.name + ":" + id, Began: began, Ended: stalecheck.Now(), Layer: layer(r.Layer), Marked: r.Stale}
+	if troubled {
+		read.Class = unreached
+	}
 	switch {
 	case errors.Is(err, client.ErrNotFound):
 		read.Absent = true

@@ -94,6 +94,13 @@ func (s *service) writeSilently(ctx context.Context, k *kind, id string) {
 	}
 }
 
+// breakSilence invalidates what was written silently.
+func (s *service) breakSilence(ctx context.Context) {
+	for _, inv := range s.silent.take() {
+		s.invalidate(ctx, inv)
+	}
+}
+
 // write is Cache.Write.
 func (s *service) write(ctx context.Context, k *kind, id string, absent bool) {
 	if s.Guard == guardInvalidate || s.Guard == guardStore {

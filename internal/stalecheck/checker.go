@@ -235,7 +235,7 @@ func (c *Checker) judge(r *Read) {
 		}
 		back := c.sighted(i, r, v)
 		if c.tally(i, phase).count(r, stale, rule.Bound, near, back) {
-			c.broken(rule, r, v, h, stale, phase, back)
+			c.broken(rule, r, v, h, stale, back)
 		}
 	}
 }

@@ -50,7 +50,8 @@ type Read struct {
 	Value   uint64
 	Absent  bool
 	Layer   Layer
-	Marked  bool // the answer said that it may be old
+	Marked  bool  // the answer said that it may be old
+	Class   uint8 // what the recorder knows of the read that a rule may want to know: theirs to agree on
 
 	Began, Ended time.Duration
 
@@ -69,6 +70,6 @@ type Batch struct {
 	Invalidations []Invalidation
 	Reads         []Read
 
-	// Upto promises that everything this process began before is in this batch or an earlier one.
+	// Upto promises that every read and write which this process began before, and every invalidation that returned before, is in this batch or an earlier one.
 	Upto time.Duration
 }

@@ -15,7 +15,8 @@ type Recorder struct {
 	batch Batch
 }
 
-// Op is something under way. What is recorded in it must have begun no earlier than it did.
+// Op is something under way. Reads and writes that are recorded in it must have begun no earlier than it did. (An invalidation may have, if only now
+// is it known to be through; then its Returned is now.)
 type Op struct {
 	Began time.Duration
 

@@ -43,7 +43,7 @@ func (c *Checker) wrong(format string, args ...any) {
 	}
 }
 
-func (c *Checker) broken(rule *Rule, r *Read, v uint64, h *history, stale time.Duration, phase string, back bool) {
+func (c *Checker) broken(rule *Rule, r *Read, v uint64, h *history, stale time.Duration, back bool) {
 	for len(c.report.Rules) < len(c.cfg.Rules) {
 		c.report.Rules = append(c.report.Rules, RuleReport{})
 	}
@@ -62,8 +62,23 @@ func (c *Checker) broken(rule *Rule, r *Read, v uint64, h *history, stale time.D
 	if back {
 		what += " again"
 	}
-	*examples = append(*examples, fmt.Sprintf("%s: key %s, process %d at %v: %s from %v, superseded for %v; newest is %d, phase %q",
-		rule.Name, r.Key, r.process, r.Began, what, r.Layer, stale, h.versions[len(h.versions)-1].Version, phase))
+	*examples = append(*examples, fmt.Sprintf("%s: key %s, process %d: %s from %v, superseded for %v; newest is %d; class %d%s",
+		rule.Name, r.Key, r.process, what, r.Layer, stale, h.versions[len(h.versions)-1].Version, r.Class, c.when(r.Began)))
+}
+
+// when tells a time by the phases around it.
+func (c *Checker) when(t time.Duration) string {
+	i := len(c.phases) - 1
+	for i >= 0 && c.phases[i].from > t {
+		i--
+	}
+	switch {
+	case i < 0:
+		return ""
+	case i == 0:
+		return fmt.Sprintf("; %v into %q", t-c.phases[i].from, c.phases[i].name)
+	}
+	return fmt.Sprintf("; %v into %q, after %q", t-c.phases[i].from, c.phases[i].name, c.phases[i-1].name)
 }
 
 // Report is what was found so far. Reads that wait for a process's report are not in it.
