@@ -160,6 +160,10 @@ func (b *batch[V]) read(ctx context.Context, byOwner [][]wanted[V]) []wanted[V] 
 // in this call.
 func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []wanted[V]) {
 	failed := error(nil)
+	lost := new(trouble)
+	for _, w := range group {
+		w.trouble = lost
+	}
 	var mu sync.Mutex // guards missing
 	miss := func(w wanted[V]) {
 		mu.Lock()

@@ -111,8 +111,12 @@ func (s *slot[V]) whole(ctx context.Context, e *entry[V], f freshness) (freshnes
 	if e.apart.id == s.gone {
 		return unusable, nil
 	}
+	if err := s.trouble.met(); err != nil {
+		return absent, err
+	}
 	body, err := s.node.GetBody(ctx, s.names.Body, e.apart.id, int(e.apart.size))
 	if err != nil {
+		s.trouble.note(s.node, err)
 		return absent, err
 	}
 	if body.Bytes == nil {

@@ -35,6 +35,7 @@ type slot[V any] struct {
 	gen     invalidation.Generation // the cache's on this node, as the last reply said; a fill stores under the lease's
 	losses  uint64                  // of invalidations by the node, when this read last asked what is owed
 	forced  bool                    // the lease was forced: what is loaded now is what counts
+	trouble *trouble                // with the node, where the call has more keys of it; nil: this is the only one
 }
 
 var _ stampede.Shelf[entry[int]] = (*slot[int])(nil)
@@ -111,7 +112,7 @@ func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, 
 		e, f = entry[V]{}, unusable
 	}
 	if len(e.tags) > 0 && e.stamp < s.gen.Seq {
-		hold, err := s.c.views[s.owner].tagsHold(ctx, s.node, s.names.Of, e.stamp, e.tags, s.gen.Seq)
+		hold, err := s.tagsHold(ctx, &e)
 		if err != nil {
 			return entry[V]{}, absent, err
 		}
@@ -122,6 +123,21 @@ func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, 
 	}
 	s.replace = f == unusable
 	return e, f, nil
+}
+
+// tagsHold is view.tagsHold; but where the node did not answer another key of this call, it is not asked: see trouble.
+func (s *slot[V]) tagsHold(ctx context.Context, e *entry[V]) (bool, error) {
+	v := &s.c.views[s.owner]
+	if err := s.trouble.met(); err != nil {
+		hold, known := v.holds(s.node.Session(), e.stamp, e.tags, s.gen.Seq)
+		if !known {
+			return false, err
+		}
+		return hold, nil
+	}
+	hold, err := v.tagsHold(ctx, s.node, s.names.Of, e.stamp, e.tags, s.gen.Seq)
+	s.trouble.note(s.node, err)
+	return hold, err
 }
 
 // fails notes why the node did not give this reader its answer, and whether it is worth asking once more. It is when our own queue

@@ -4,6 +4,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -131,6 +132,10 @@ func (w *warming[V]) look(ctx context.Context) []*slot[V] {
 
 // lookAt is one node's part of look. After a command that failed the node is not asked again in this batch.
 func (w *warming[V]) lookAt(ctx context.Context, group []*slot[V]) (missing []*slot[V], failed error) {
+	lost := new(trouble)
+	for _, s := range group {
+		s.trouble = lost
+	}
 	for len(group) > 0 && !w.over(ctx) {
 		part := group[:min(len(group), group[0].node.BatchKeys(maxKeys))]
 		group = group[len(part):]
@@ -165,7 +170,7 @@ func (w *warming[V]) lookAt(ctx context.Context, group []*slot[V]) (missing []*s
 			}
 		}
 	}
-	return missing, failed
+	return missing, cmp.Or(failed, lost.met())
 }
 
 // load loads keys, a unit at a time, several units at once where there are places, and returns when all are through or ctx has ended.
