@@ -96,6 +96,15 @@ func (v *view) note(session *redisnode.Session, tag string, gen invalidation.Gen
 	if v.upTo == gen.Seq-1 {
 		v.upTo = gen.Seq
 	}
+	v.cleared = max(v.cleared, gen.Cleared)
+	v.trim()
+}
+
+// trim forgets what the log has forgotten: it counts as cleared there, and here. v.mu is held.
+func (v *view) trim() {
+	if len(v.tags) > 2*maxTagLog {
+		maps.DeleteFunc(v.tags, func(_ string, n uint64) bool { return n <= v.cleared })
+	}
 }
 
 // holds says whether an entry's tags were invalidated since it was stored, as far as the view goes; known is false if it does not go far
@@ -202,8 +211,6 @@ func (v *view) look(session *redisnode.Session, of invalidation.Group) error {
 	}
 	// Without a generation (evicted this very moment) nothing is readable, and nothing is to be known.
 	v.upTo, v.cleared = max(v.upTo, log.Generation.Seq), max(v.cleared, log.Generation.Cleared)
-	if len(v.tags) > 2*maxTagLog { // the log forgets too, and what it forgets is cleared
-		maps.DeleteFunc(v.tags, func(_ string, n uint64) bool { return n <= v.cleared })
-	}
+	v.trim()
 	return nil
 }

@@ -5,6 +5,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -35,5 +36,30 @@ func TestTagsOfALostGeneration(t *testing.T) {
 	}
 	if hold, err := v.tagsHold(ctx, n, of, 5, []string{"red"}, 7); hold || err != nil {
 		t.Errorf("with an older generation: holds %t, %v", hold, err)
+	}
+}
+
+// TestViewForgetsTags: a process that invalidates tags, ever new ones, and reads nothing, forgets with the node's log, which goes by what the node answers. What it
+// forgets does not hold.
+func TestViewForgetsTags(t *testing.T) {
+	var v view
+	const last = 5 * maxTagLog
+	for seq := uint64(1); seq <= last; seq++ {
+		gen := invalidation.Generation{Seq: seq}
+		if seq > maxTagLog {
+			gen.Cleared = seq - maxTagLog
+		}
+		v.note(nil, fmt.Sprint("tag ", seq), gen)
+	}
+	if len(v.tags) > 2*maxTagLog {
+		t.Errorf("%d tags, of which the node knows %d", len(v.tags), maxTagLog)
+	}
+	for stamp, want := range map[uint64]bool{1: false, last - maxTagLog - 1: false, last - maxTagLog: true, last: true} {
+		if hold, _ := v.holds(nil, stamp, []string{"tag 2"}, last); hold != want {
+			t.Errorf("an entry of stamp %d holds: %t", stamp, hold)
+		}
+	}
+	if hold, _ := v.holds(nil, last-1, []string{fmt.Sprint("tag ", last)}, last); hold {
+		t.Error("an entry whose tag was the latest to be invalidated holds")
 	}
 }
