@@ -338,3 +338,22 @@ func TestHitsCostOneCommand(t *testing.T) {
 		t.Errorf("100 hits sent\n%s", stats)
 	}
 }
+
+// TestTagsCountInL1: an entry with many long tags is as large as they are.
+func TestTagsCountInL1(t *testing.T) {
+	c := newCache(t, open(t, clienttest.Start(t, 1).Config()), client.CacheConfig[string]{
+		Name: "x", TTL: time.Minute, Load: echo, L1: client.L1All, L1BlindTTL: time.Minute, L1MaxBytes: 100_000,
+		Tags: func(v string) (tags []string) {
+			for i := range client.MaxTags {
+				tags = append(tags, fmt.Sprint(v, i, strings.Repeat("x", 200)))
+			}
+			return tags
+		},
+	})
+	for i := range 12 { // of some 14 KiB each
+		want(t, c, fmt.Sprint("k", i), fmt.Sprint("value of k", i), client.LayerSource)
+	}
+	if s := c.Stats(); s.L1Entries == 0 || s.L1Entries > 8 || s.L1Bytes < int64(s.L1Entries)*client.MaxTags*200 {
+		t.Errorf("%d entries of %d bytes in 100,000", s.L1Entries, s.L1Bytes)
+	}
+}

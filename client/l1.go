@@ -85,8 +85,12 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 	if !e.negative {
 		kept.value = t.c.copied(e.value)
 	}
-	// What the value takes in memory is not known; what it takes when it is encoded is a fair guess.
-	t.c.l1.Commit(t.ticket, kept, int64(unsafe.Sizeof(kept))+int64(e.size), asked.Add(left), now)
+	// What the value takes in memory is not known; what it takes when it is encoded is a fair guess. Its tags can be as large as 16 KiB.
+	size := int64(unsafe.Sizeof(kept)) + int64(e.size)
+	for _, tag := range e.tags {
+		size += int64(unsafe.Sizeof(tag)) + int64(len(tag))
+	}
+	t.c.l1.Commit(t.ticket, kept, size, asked.Add(left), now)
 }
 
 // blind says that nobody watches what is stored under the ticket: then it may be what a loader returned.
