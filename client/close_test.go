@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,4 +128,46 @@ func TestOverload(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// TestCloseDuringReadsOfATruth: a read that Close overtakes is ErrClosed, also where there is no loader to say so.
+func TestCloseDuringReadsOfATruth(t *testing.T) {
+	cl, err := client.New(t.Context(), clienttest.Start(t, 1).Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, Truth: true, L1: client.L1Off})
+	if err := c.Set(t.Context(), "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	reads := map[string]func() error{
+		"Get":     func() error { _, err := c.Get(context.Background(), "k"); return err },
+		"GetMany": func() error { _, err := c.GetMany(context.Background(), []string{"k"}); return err },
+	}
+	var readers sync.WaitGroup
+	var answers atomic.Int64
+	for range 4 {
+		for name, read := range reads {
+			readers.Go(func() {
+				for {
+					err := read()
+					if err == nil || client.Unavailable(err) { // slow at times
+						answers.Add(1)
+						continue
+					}
+					if !errors.Is(err, client.ErrClosed) {
+						t.Errorf("%s: %v, want ErrClosed", name, err)
+					}
+					return
+				}
+			})
+		}
+	}
+	for answers.Load() < 100 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := cl.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	readers.Wait()
 }
