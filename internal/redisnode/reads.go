@@ -62,7 +62,7 @@ type read struct {
 
 // Get reads one value, on the present session, and on the next one if the server's run changed. A missing key is nil and
 // false; an empty value is not nil. One round trip; many concurrent calls share round trips. The bytes are the
-// caller's. A call that had to queue for longer than the timeout fails with one ([IsPoolTimeout]).
+// caller's. What is not a string is an error ([IsWrongType]). A call that had to queue for longer than the timeout fails with one ([IsPoolTimeout]).
 func (n *Node) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	v, _, err := n.GetBeside(ctx, key, "")
 	return v, v != nil, err
@@ -196,7 +196,33 @@ func (q *reads) drain() {
 					r.besideValue = values[at[r.beside]]
 				}
 			}
+		}
+		q.confirm(batch)
+		for _, r := range batch {
 			close(r.done)
+		}
+	}
+}
+
+// confirm asks by GET for what a caller of Get would be told is missing: MGET says the same of a list, and the answer must not depend on whether others read at
+// the same time. One more round trip, where somebody asked for a name that is not there.
+func (q *reads) confirm(batch []*read) {
+	var missing []*read
+	var commands []Command
+	for _, r := range batch {
+		if r.beside == "" && r.value == nil && r.err == nil {
+			missing, commands = append(missing, r), append(commands, Command{"GET", r.key})
+		}
+	}
+	results := q.node.DoMany(context.Background(), commands) // the timeout bounds it
+	for tries := 1; len(results) > 0 && readAgain(results[0].Err, tries); tries++ {
+		results = q.node.DoMany(context.Background(), commands)
+	}
+	for i, result := range results {
+		r := missing[i]
+		if r.err = result.Err; r.err == nil && result.Reply != nil { // it has come meanwhile
+			text, _ := result.Reply.(string)
+			r.value = []byte(text)
 		}
 	}
 }

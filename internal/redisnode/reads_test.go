@@ -284,3 +284,27 @@ func TestDeadConnectionsAreNoTrouble(t *testing.T) {
 		m.Close()
 	})
 }
+
+// TestSharedReadsOfAList: what is not a string is refused, however many read at the same time, and a missing name beside it is missing.
+func TestSharedReadsOfAList(t *testing.T) {
+	s := redistest.Start(t, redistest.Config{})
+	n := newNode(t, s.Addr(), func(c *redisnode.Config) { c.Timeout = 5 * time.Second })
+	if err := s.Client().RPush(t.Context(), "list", "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for range 20 {
+				if i%2 == 0 {
+					if v, found, err := n.Get(t.Context(), "list"); !redisnode.IsWrongType(err) {
+						t.Errorf("a list: %q, %t, %v", v, found, err)
+					}
+				} else if v, found, err := n.Get(t.Context(), "missing"+strconv.Itoa(i)); v != nil || found || err != nil {
+					t.Errorf("a missing name: %q, %t, %v", v, found, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
