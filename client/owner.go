@@ -34,6 +34,7 @@ type slot[V any] struct {
 	wake    *wake                   // what a Watch left to wake it; its owner drops it
 	gen     invalidation.Generation // the cache's on this node, as the last reply said; a fill stores under the lease's
 	losses  uint64                  // of invalidations by the node, when this read last asked what is owed
+	mark    time.Duration           // what a fill leaves for those who load from a source that lags: where it is what this process has written
 	forced  bool                    // the lease was forced: what is loaded now is what counts
 	trouble *trouble                // with the node, where the call has more keys of it; nil: this is the only one
 }

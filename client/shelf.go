@@ -175,7 +175,7 @@ func (s *slot[V]) fillCall(token string, e *entry[V]) invalidation.Call {
 	return invalidation.Fill(s.names, invalidation.Filling{
 		Token: token, Value: e.wire, TTL: left, Version: e.version, Negative: e.negative, Epoch: noEpoch,
 		// A forced load that finds no row replaces the entry of the row that there was, whatever version it had.
-		Replace: s.replace || (s.forced && e.negative), Generation: e.stamp, Tags: e.tags,
+		Replace: s.replace || (s.forced && e.negative), Generation: e.stamp, Tags: e.tags, Mark: s.mark,
 	})
 }
 

@@ -28,14 +28,15 @@ func (c *Cache[V]) Write(ctx context.Context, key string, fn func(ctx context.Co
 
 // WriteThrough runs fn, which writes the database and returns the row as it is now, and stores that row. It takes the key's lease before fn
 // runs, so that no reader can store what it read before the write; if another writer has passed by meanwhile, or fn fails, the key
-// is invalidated instead. fn should end within LeaseTTL. The error joins fn's and, where it came to that, the invalidation's.
+// is invalidated instead. Where values have versions, the row's is announced as by InvalidateVersion. fn should end within LeaseTTL. The error joins fn's and, where it came to that, the invalidation's.
 func (c *Cache[V]) WriteThrough(ctx context.Context, key string, fn func(ctx context.Context) (V, error)) (v V, err error) {
 	if err := c.admitWrite(ctx, key); err != nil {
 		return v, err
 	}
 	defer c.client.writes.leave()
 	s := c.slot(key)
-	token := rand.Text()
+	s.mark = markTTL
+	token, version := rand.Text(), uint64(0)
 	_, leaseErr := s.Take(context.WithoutCancel(ctx), token, stampede.Force)
 	filled := false
 	defer func() { // also when fn panics
@@ -43,11 +44,17 @@ func (c *Cache[V]) WriteThrough(ctx context.Context, key string, fn func(ctx con
 			c.dropLocal(key)
 			return
 		}
-		err = errors.Join(err, c.invalidateInside(ctx, []string{key}, 0))
+		err = errors.Join(err, c.invalidateInside(ctx, []string{key}, version))
 	}()
 	began := time.Now()
-	if v, err = fn(ctx); err != nil || leaseErr != nil {
+	if v, err = fn(ctx); err != nil {
 		return v, err
+	}
+	if c.cfg.Version != nil {
+		version = c.cfg.Version(v)
+	}
+	if leaseErr != nil {
+		return v, nil
 	}
 	e := c.seal(c.copied(v), false, s.node, began, time.Since(began), SetOptions{})
 	if e.wire == nil {

@@ -243,6 +243,35 @@ func TestWriteThrough(t *testing.T) {
 	})
 }
 
+// TestWriteThroughWithALaggingReplica: what was written through is announced as an invalidation of its version would be, stored or not: a loader that lags
+// cannot store the row from before it once the entry is gone.
+func TestWriteThroughWithALaggingReplica(t *testing.T) {
+	for what, refused := range map[string]bool{"stored": false, "refused": true} {
+		t.Run(what, func(t *testing.T) {
+			onBackends(t, 1, func(t *testing.T, cfg client.Config) {
+				c := newCache(t, open(t, cfg), client.CacheConfig[row]{Name: "x", TTL: time.Minute, L1: client.L1Off, Version: func(r row) uint64 { return r.Version },
+					Load: func(context.Context, string) (row, error) { return row{1, "old"}, nil }})
+				_, err := c.WriteThrough(t.Context(), "k", func(ctx context.Context) (row, error) {
+					if refused {
+						return row{2, "new"}, c.Invalidate(ctx, "k")
+					}
+					return row{2, "new"}, nil
+				})
+				if err == nil {
+					err = c.Invalidate(t.Context(), "k") // by somebody who knows no version
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := c.Lookup(t.Context(), "k")
+				if err != nil || r.Value.Version != 1 || !r.Stale || c.Stats().Fills != uint64(map[bool]int{false: 1, true: 0}[refused]) {
+					t.Errorf("%+v, %v, %d fills; want the old row, marked stale and not stored", r, err, c.Stats().Fills)
+				}
+			})
+		})
+	}
+}
+
 // row is a value with a version.
 type row struct {
 	Version uint64

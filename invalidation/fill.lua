@@ -14,8 +14,9 @@
 --         will keep the newest epoch it has seen, and a fill with an older one will be refused: its
 --         sender may not know yet that the key lives elsewhere.
 --       7 "1" if the reader could not read the stored bytes: their version is not compared
---       8 with KEYS 4: the number of the generation that the lease was granted under, in decimal
---       9 and on: the tags of the value
+--       8 "0"; or, where a writer stores what it has written, the lifetime in ms of the mark that it leaves
+--       9 with KEYS 4: the number of the generation that the lease was granted under, in decimal
+--       10 and on: the tags of the value
 -- reply "stored", "lease-lost", "below-mark" or "older-than-stored"; an error if the staged body is not there
 --
 -- The interleavings it exists for:
@@ -29,6 +30,11 @@
 --                   3. A fills version 1               -> refused: below the mark
 --                   Without a version (0, below any mark) or as "no such row" it is refused too: it
 --                   cannot show that it saw version 2.
+--   lagging source behind a writer that stores:
+--                   1. W takes the lease, writes version 2 to the database and fills it
+--                   2. the entry is evicted, or another writer invalidates without a version
+--                   3. A takes the lease, reads version 1 from the replica and fills it
+--                                                      -> refused: W's fill has left the mark 2
 --   cleared cache:  1. A takes the lease and reads the row, under generation 7
 --                   2. the cache is cleared, or one of the row's tags invalidated: generation 8
 --                   3. A fills                         -> refused: as if the lease were lost. (Readers would
@@ -51,10 +57,10 @@ end
 
 -- outdated(): was the cache cleared, or one of the tags invalidated, since the lease was granted?
 local function outdated()
-  local own, seq, cleared = tonumber(ARGV[8]), generation(KEYS[4])
+  local own, seq, cleared = tonumber(ARGV[9]), generation(KEYS[4])
   if not seq or own < cleared or own > seq then return true end
-  if ARGV[9] and own < seq and redis.call('EXISTS', KEYS[5]) == 0 then return true end -- the log was evicted
-  for i = 9, #ARGV do
+  if ARGV[10] and own < seq and redis.call('EXISTS', KEYS[5]) == 0 then return true end -- the log was evicted
+  for i = 10, #ARGV do
     local n = redis.pcall('ZSCORE', KEYS[5], ARGV[i])
     if type(n) == 'string' and tonumber(n) > own then return true end
   end
@@ -90,4 +96,7 @@ if type(ok) == 'table' and ok.err then
   return refused(ok)
 end
 settle(ARGV[3])
+if ARGV[8] ~= '0' then
+  leaveMark(KEYS[3], version, ARGV[8])
+end
 return 'stored'

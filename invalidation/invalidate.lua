@@ -19,31 +19,12 @@
 -- Data and lease go in one step. The mark then guards against sources that lag behind; see fill.
 --
 -- The deletes come first, and nothing after them may raise an error: a node without memory, or a
--- user who may not SET, costs the mark but never the deletes. The larger version wins, not the
--- later: invalidations of versions 3 and 2 that cross on their way leave the mark 3.
+-- user who may not SET, costs the mark but never the deletes.
 
-local none = string.rep('\0', 8)
 local removed = redis.call('UNLINK', KEYS[1])
 redis.call('UNLINK', KEYS[2])
 if KEYS[4] then -- nobody can reach it any more: only its memory is wanted, so it may fail
   redis.pcall('UNLINK', KEYS[4])
 end
-
-local old, new = floor(KEYS[3]), ARGV[1]
-if old and older(new, old) then
-  new = old
-end
-if new == none then
-  return { removed, false, 0 } -- a mark without a version would refuse every fill that has none
-end
-
--- The mark's life is never shortened: another caller may have promised a longer one.
-local ttl, left = ARGV[2], redis.pcall('PTTL', KEYS[3])
-if type(left) == 'number' and left > tonumber(ttl) then
-  ttl = string.format('%.0f', left)
-end
-local ok = redis.pcall('SET', KEYS[3], new, 'PX', ttl)
-if type(ok) == 'table' and ok.err then
-  return { removed, old, 1 }
-end
-return { removed, new, 0 }
+local mark, failed = leaveMark(KEYS[3], ARGV[1], ARGV[2])
+return { removed, mark, failed }

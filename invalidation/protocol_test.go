@@ -93,6 +93,30 @@ func TestLaggingSourceCannotFill(t *testing.T) {
 	})
 }
 
+// A writer that stores what it has written says so to those who load from a source that lags once its entry is gone. Without a version it says nothing.
+func TestWriterLeavesAMark(t *testing.T) {
+	onEveryBackend(t, func(t *testing.T, b backend) {
+		k := keysOf("writer")
+		write := func(token string, version uint64) invalidation.Outcome {
+			lease(t, b, k, token, invalidation.LeaseForce)
+			return must(t, b, invalidation.Fill(k, invalidation.Filling{Token: token, Value: []byte(entryOf(version, "")), TTL: time.Minute, Version: version, Mark: time.Minute}), invalidation.ParseFill)
+		}
+		absent := func(token string) invalidation.Outcome {
+			lease(t, b, k, token, invalidation.LeaseForce)
+			return must(t, b, invalidation.Fill(k, invalidation.Filling{Token: token, Value: []byte(entryOf(0, "")), TTL: time.Minute, Negative: true}), invalidation.ParseFill)
+		}
+		equal(t, "a write without a version", write("V", 0), invalidation.Stored)
+		equal(t, "it left no mark: absence", absent("N"), invalidation.Stored)
+		equal(t, "a write", write("W", 3), invalidation.Stored)
+		equal(t, "an unversioned invalidation by another writer keeps the mark", invalidate(t, b, k, 0).Mark, 3)
+		lease(t, b, k, "A", invalidation.LeaseMiss)
+		equal(t, "a reader of a source that lags", fill(t, b, k, "A", 2), invalidation.BelowMark)
+		equal(t, "an older write", write("O", 2), invalidation.BelowMark)
+		equal(t, "a newer one", write("P", 4), invalidation.Stored)
+		equal(t, "the mark", invalidate(t, b, k, 0).Mark, 4)
+	})
+}
+
 // Invalidations that cross on their way, and one that knows no version, keep the larger mark.
 func TestLargerMarkWins(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, b backend) {

@@ -38,6 +38,8 @@ var (
 	invalidateSource string
 	//go:embed set.lua
 	setSource string
+	//go:embed mark.lua
+	markSource string
 	//go:embed clear.lua
 	clearSource string
 	//go:embed tag.lua
@@ -49,9 +51,9 @@ var (
 // Computed once: a call must not pay for hashing its script.
 var (
 	leaseScript      = newScript("lease", entrySource, floorSource, generationSource, leaseSource)
-	fillScript       = newScript("fill", olderSource, entrySource, floorSource, generationSource, bodySource, fillSource)
+	fillScript       = newScript("fill", olderSource, entrySource, floorSource, markSource, generationSource, bodySource, fillSource)
 	releaseScript    = newScript("release", releaseSource)
-	invalidateScript = newScript("invalidate", olderSource, floorSource, invalidateSource)
+	invalidateScript = newScript("invalidate", olderSource, floorSource, markSource, invalidateSource)
 	setScript        = newScript("set", olderSource, entrySource, floorSource, generationSource, stampSource, bodySource, setSource)
 	clearScript      = newScript("clear", generationSource, clearSource)
 	tagScript        = newScript("tag", generationSource, tagSource)

@@ -105,7 +105,7 @@ func randomStep(r *rand.Rand, k invalidation.Keys, s *shelf) step {
 	case 0, 1:
 		return step{invalidation.Lease(k, token, mode, life), parsing(invalidation.ParseLease), s.TakeLease(token, mode, ttl, 0)}
 	case 2, 3, 4:
-		f := invalidation.Filling{Token: token, Value: []byte(value), TTL: life, Version: version, Negative: negative, Replace: replace, Epoch: epoch, Generation: stamp}
+		f := invalidation.Filling{Token: token, Value: []byte(value), TTL: life, Version: version, Negative: negative, Replace: replace, Epoch: epoch, Generation: stamp, Mark: pick(r, []time.Duration{0, 0, life, 3 * life})}
 		return step{invalidation.Fill(k, f), parsing(invalidation.ParseFill), s.Fill(f, guards{})}
 	case 5:
 		if s.Gen.Seq > 0 && r.IntN(2) == 0 {
@@ -247,11 +247,12 @@ func TestEveryGuardIsNeeded(t *testing.T) {
 		{"release", "redis.call('UNLINK', KEYS[1])", ""},
 		{"invalidate", "redis.call('UNLINK', KEYS[1])", "0"},
 		{"invalidate", "redis.call('UNLINK', KEYS[2])", ""},
-		{"invalidate", "older(new, old)", "false"},
-		{"invalidate", "older(new, old)", "true"},
-		{"invalidate", "new == none", "false"},
-		{"invalidate", "left > tonumber(ttl)", "false"},
-		{"invalidate", "'SET', KEYS[3], new", "'SET', KEYS[3], ARGV[1]"},
+		{"fill", "if ARGV[8] ~= '0' then", "if false then"},
+		{"fill", "if ARGV[8] ~= '0' then", "if true then"},
+		{"invalidate", "older(new, old)", "false"}, // in fill nothing older gets so far
+		{"", "older(new, old)", "true"},
+		{"invalidate", "new == string.rep('\\0', 8)", "false"}, // in fill: TestWriterLeavesAMark
+		{"", "left > tonumber(ttl)", "false"},
 		{"set", "if version ~= none then", "if true then"},
 		{"set", "if mark and", "if false and"},
 		{"set", "if stored and", "if false and"},

@@ -50,7 +50,10 @@ type Filling struct {
 	// Replace: the reader found bytes that it cannot read (another codec's, or not an entry at all but for its first bytes), so
 	// what looks like their version says nothing. It is not compared.
 	Replace bool
-	Epoch   uint64 // sent along for the fence that is to come; no effect yet
+	// Mark is for a writer that stores what it has written: how long a mark of Version stays, as that of an invalidation would. It
+	// refuses what others load from a source that lags once the entry is gone. 0: none.
+	Mark  time.Duration
+	Epoch uint64 // sent along for the fence that is to come; no effect yet
 	// Generation is the number of the generation that the lease was granted under, and Tags are the value's. Without effect
 	// where the key is of no group.
 	Generation uint64
@@ -71,13 +74,21 @@ func Fill(k Keys, f Filling) Call {
 		Keys:   k.all(),
 		Args: []any{
 			tokenPrefix + f.Token, f.Value, millis(f.TTL), versionBytes(f.Version),
-			bit(f.Negative), versionBytes(f.Epoch), bit(f.Replace), strconv.FormatUint(f.Generation, 10),
+			bit(f.Negative), versionBytes(f.Epoch), bit(f.Replace), markMillis(f.Mark), strconv.FormatUint(f.Generation, 10),
 		},
 	}
 	for _, tag := range f.Tags {
 		c.Args = append(c.Args, tag)
 	}
 	return c
+}
+
+// markMillis is millis, but 0 for none.
+func markMillis(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return millis(d)
 }
 
 // bit is a flag as the scripts read it.

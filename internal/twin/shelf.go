@@ -38,6 +38,8 @@ type Guards struct {
 	LastMark  bool // the later mark wins, not the larger
 	PlainDel  bool // release removes whatever lease is there
 	AnyGen    bool // fill does not look at the generation
+
+	NoWriteMark bool // the fill of a writer leaves no mark
 }
 
 // Bytes are a version's eight.
@@ -87,7 +89,7 @@ func (s *Shelf) TakeLease(token string, mode invalidation.LeaseMode, ttl int64, 
 	return r
 }
 
-// Fill is fill.lua; of f it reads Token, Value, TTL (in ms), Version, Negative, Replace and Generation.
+// Fill is fill.lua; of f it reads Token, Value, TTL and Mark (in ms), Version, Negative, Replace and Generation.
 func (s *Shelf) Fill(f invalidation.Filling, off Guards) invalidation.Outcome {
 	if s.Lease.Val != "t"+f.Token && !off.AnyLease {
 		return invalidation.LeaseLost
@@ -103,7 +105,17 @@ func (s *Shelf) Fill(f invalidation.Filling, off Guards) invalidation.Outcome {
 		return invalidation.OlderThanStored
 	}
 	s.Data = Cell{Val: string(f.Value), TTL: f.TTL.Milliseconds()}
+	if f.Mark > 0 && !off.NoWriteMark {
+		s.leaveMark(f.Version, f.Mark.Milliseconds())
+	}
 	return invalidation.Stored
+}
+
+// leaveMark is mark.lua.
+func (s *Shelf) leaveMark(version uint64, ttl int64) {
+	if m := max(version, s.Mark.Floor()); m > 0 {
+		s.Mark = Cell{Val: Bytes(m), TTL: max(ttl, s.Mark.TTL)}
+	}
 }
 
 // Release is release.lua; noStore in ms.
