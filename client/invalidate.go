@@ -100,10 +100,8 @@ func (c *Cache[V]) invalidation(versionOf func(key string) uint64) script[V] {
 
 // confirmed notes what a node has carried out, in case that it forgets it. If it has forgotten it already, it is owed.
 func (c *Cache[V]) confirmed(node int, sent invalidation.Sent) {
-	if d := c.client.debts; !c.cfg.Truth && d.logs[node].add(sent) {
-		if d.put(sent.Name, node, sent.Version) != nil {
-			d.logs[node].miss(sent.At)
-		}
+	if !c.cfg.Truth && c.client.debts.logs[node].add(sent) {
+		c.client.debts.oweVoid(node)
 	}
 }
 

@@ -123,13 +123,18 @@ func (c *Client) replicationSeen(node int, r redisnode.Replication) {
 		c.cfg.Logger.Warn("shelf: node may have lost its latest writes: invalidations are repeated",
 			"node", c.nodeID(node), "keys", void, "run", r.RunID)
 	}
-	// Also what is owed already: its attempt may be on its way back from the run that is over.
-	for _, s := range l.sent.Take() {
-		if c.debts.put(s.Name, node, s.Version) != nil {
-			l.miss(s.At) // no room: until it is there, nothing that the node may have forgotten is trusted
-		}
-	}
+	c.debts.oweVoid(node)
 	if other || more {
 		l.losses.Add(1) // after they are owed: who notes it now sees them
+	}
+}
+
+// oweVoid owes to a node what it may have forgotten. Also what is owed already: its attempt may be on its way back from the run that is over.
+func (d *debts) oweVoid(node int) {
+	l := d.logs[node]
+	for _, s := range l.sent.Take() {
+		if d.put(s.Name, node, s.Version) != nil {
+			l.miss(s.At) // no room: until it is there, nothing that the node may have forgotten is trusted
+		}
 	}
 }
