@@ -103,9 +103,7 @@ func TestClearVoidsLoadsUnderWay(t *testing.T) {
 				for _, c := range []*client.Cache[string]{a, b} {
 					go func() { v, _ := c.Get(context.Background(), "k"); second <- v }()
 				}
-				for a.Stats().Waiting < 2 || b.Stats().Waiting < 1 { // the second readers have joined, or wait for the lease
-					time.Sleep(time.Millisecond)
-				}
+				eventually(t, "joined, or waiting for the lease", func() bool { return a.Stats().Waiting == 2 && b.Stats().Waiting == 1 })
 				close(gate)
 				if v := <-first; v != "1,red" {
 					t.Errorf("the caller of the slow load got %q", v)

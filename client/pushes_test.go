@@ -235,6 +235,7 @@ func TestWaitersWake(t *testing.T) {
 		}()
 		<-holding
 		got := make(chan time.Time, 1)
+		before, _ := commandStats(t, server, "mget")
 		go func() {
 			if i%4 < 2 {
 				_, _ = cb.Get(context.Background(), key)
@@ -243,7 +244,11 @@ func TestWaitersWake(t *testing.T) {
 			}
 			got <- time.Now()
 		}()
-		time.Sleep(300 * time.Millisecond) // its looks are some 200 ms apart by now
+		// The first read, and looks after pauses of 5 to 160 ms: the next one is more than 100 ms away.
+		eventually(t, "patient", func() bool {
+			n, _ := commandStats(t, server, "mget")
+			return n >= before+7
+		})
 		opened := time.Now()
 		close(gate)
 		late += (<-got).Sub(opened)
