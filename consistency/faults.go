@@ -27,12 +27,12 @@ const second = time.Second
 
 // faults are what breaks, in this order. Side 0 are the processes 0 and 1, side 1 the others; the last has no pushes.
 var faults = []fault{
-	{name: "listeners are reset", calm: 5 * second, lasts: 4 * second, every: 400 * time.Millisecond,
+	{name: "listeners are reset", calm: 4 * second, lasts: 3 * second, every: 400 * time.Millisecond,
 		again: func(f *fleet) { f.listeners(0, redistest.Traffic.Reset) }},
 	{name: "listeners fall silent", calm: 2 * second, lasts: 4 * second,
 		begin: func(f *fleet) { f.listeners(0, redistest.Traffic.BlackHole) },
 		end:   func(f *fleet) { f.heal(0) }},
-	{name: "listeners stall and go on", calm: second, lasts: 4 * second, every: 900 * time.Millisecond,
+	{name: "listeners stall and go on", calm: second, lasts: 3 * second, every: 900 * time.Millisecond,
 		begin: func(f *fleet) { f.listeners(0, redistest.Traffic.BlackHole) },
 		again: func(f *fleet) {
 			f.heal(0)
@@ -42,7 +42,7 @@ var faults = []fault{
 	{name: "tracked reads fall silent", calm: second, lasts: 3 * second,
 		begin: func(f *fleet) { f.named(0, "shelf-fill", redistest.Traffic.BlackHole) },
 		end:   func(f *fleet) { f.heal(0) }},
-	{name: "a node is slow", calm: 2 * second, lasts: 4 * second,
+	{name: "a node is slow", calm: 2 * second, lasts: 3 * second,
 		begin: func(f *fleet) {
 			for _, p := range f.proxies[1] {
 				p.Delay(12*time.Millisecond, 10*time.Millisecond)
@@ -65,7 +65,7 @@ var faults = []fault{
 				p.Heal()
 			}
 		}},
-	{name: "a node has a snapshot back", calm: second, lasts: 5 * second, every: 1500 * time.Millisecond,
+	{name: "a node has a snapshot back", calm: second, lasts: 4 * second, every: 1500 * time.Millisecond,
 		again: func(f *fleet) {
 			if f.saved = !f.saved; f.saved {
 				_ = f.nodes[0].Client().Save(context.Background()).Err() // then it comes back with an older one, or empty
@@ -73,7 +73,7 @@ var faults = []fault{
 				f.nodes[0].Restart()
 			}
 		}},
-	{name: "half the fleet is cut off", calm: 3 * second, lasts: 3 * second, // and late commands arrive
+	{name: "half the fleet is cut off", calm: 2 * second, lasts: 3 * second, // and late commands arrive
 		begin: func(f *fleet) { f.proxies[1][0].BlackHole() },
 		end:   func(f *fleet) { f.proxies[1][0].Heal() }},
 	{name: "answers are lost", calm: 2 * second, lasts: 3 * second, every: 700 * time.Millisecond,

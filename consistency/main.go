@@ -129,19 +129,20 @@ func run(ctx context.Context, cfg config, out, progress io.Writer) (pass bool, e
 	return len(faults) == 0, err
 }
 
-// traffic lets the processes read and write while faults come and go.
+// traffic lets the processes read and write while faults come and go, for so long, and until each fault has struck once.
 func traffic(ctx context.Context, f *fleet, d time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, d)
+	timed, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	for pace := min(1, d.Seconds()/time.Minute.Seconds()); ctx.Err() == nil; {
+	pace := min(1, d.Seconds()/time.Minute.Seconds())
+	for round := ctx; round.Err() == nil; round = timed {
 		for i := range faults {
-			if err := faults[i].strike(ctx, f, pace); err != nil {
+			if err := faults[i].strike(round, f, pace); err != nil {
 				return err
 			}
 		}
 	}
 	f.phase(calm)
-	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("consistency: cut short: %w", err)
 	}
 	return nil
