@@ -4,7 +4,6 @@
 package stalecheck_test
 
 import (
-	"iter"
 	"math/rand/v2"
 	"time"
 
@@ -77,19 +76,14 @@ type sim struct {
 	l1      [simProcs][simKeys]*simCopy
 	tickets [simProcs][simKeys]int // moves on with each invalidation: voids what was taken before
 
-	tasks   []func() (struct{}, bool)
+	tasks   []step
 	batches [simProcs]stalecheck.Batch
 }
 
-// pause ends a step.
-type pause func(struct{}) bool
+// step is a part of a task: what happens in one moment. It returns the next, or nil at the end.
+type step func() step
 
-func (s *sim) start(task func(p pause)) {
-	next, _ := iter.Pull(iter.Seq[struct{}](func(yield func(struct{}) bool) { task(yield) }))
-	s.tasks = append(s.tasks, next)
-}
-
-// run runs so many steps. Each process has a few readers; a write comes now and then.
+// simulate runs so many steps. Each process has a few readers; a write comes now and then.
 func simulate(seed uint64, b broken, steps int) *sim {
 	s := &sim{broken: b, rand: rand.New(rand.NewPCG(seed, 1)), now: time.Second}
 	for k := range s.source {
@@ -99,10 +93,10 @@ func simulate(seed uint64, b broken, steps int) *sim {
 	for range steps {
 		s.now += time.Duration(1 + s.rand.IntN(int(2*time.Millisecond)))
 		switch {
-		case s.rand.IntN(150) == 0:
-			s.start(func(p pause) { s.write(p, s.rand.IntN(simProcs), s.rand.IntN(simKeys)) })
-		case len(s.tasks) < 8:
-			s.start(func(p pause) { s.read(p, s.rand.IntN(simProcs), s.rand.IntN(simKeys)) })
+		case s.rand.IntN(60) == 0:
+			s.tasks = append(s.tasks, s.write(s.rand.IntN(simProcs), min(s.rand.IntN(simKeys), s.rand.IntN(simKeys)))) // some often, some seldom
+		case len(s.tasks) < 16:
+			s.tasks = append(s.tasks, s.read(s.rand.IntN(simProcs), s.rand.IntN(simKeys)))
 		}
 		s.step(s.rand.IntN(len(s.tasks)))
 	}
@@ -114,28 +108,34 @@ func simulate(seed uint64, b broken, steps int) *sim {
 }
 
 func (s *sim) step(i int) {
-	if _, more := s.tasks[i](); !more {
+	next := s.tasks[i]() // which may start tasks
+	if s.tasks[i] = next; next == nil {
 		s.tasks[i] = s.tasks[len(s.tasks)-1]
 		s.tasks = s.tasks[:len(s.tasks)-1]
 	}
 }
 
-func (s *sim) read(yield pause, p, k int) {
-	rec := stalecheck.Read{Key: simKey(k), Began: s.now}
-	defer func() {
+// read is L1, then the node, then a miss.
+func (s *sim) read(p, k int) step {
+	var rec stalecheck.Read
+	var row simRow
+	var ticket int
+	var asked time.Duration
+	end := func() step {
 		rec.Ended = s.now
 		s.batches[p].Reads = append(s.batches[p].Reads, rec)
-	}()
-	yield(struct{}{})
-	if c := s.l1[p][k]; c != nil && s.now < c.dies {
-		s.saw(&rec, k, c.row, stalecheck.L1)
-		return
+		return nil
 	}
-	ticket, asked := s.tickets[p][k], s.now
-	yield(struct{}{})
-	n := &s.node[k]
-	if n.entry != nil && (s.broken.ttl || s.now < n.entry.at+simTTL) {
-		row := *n.entry
+	commit := func() step {
+		s.commit(p, k, ticket, row, asked)
+		return end()
+	}
+	ask := func() step {
+		n := &s.node[k]
+		if n.entry == nil || !s.broken.ttl && s.now >= n.entry.at+simTTL {
+			return s.miss(&rec, k, end)()
+		}
+		row = *n.entry
 		if p < simPush {
 			n.tracked[p] = true
 		}
@@ -143,11 +143,20 @@ func (s *sim) read(yield pause, p, k int) {
 		if s.broken.alien && s.rand.IntN(100) == 0 {
 			rec.Value++
 		}
-		yield(struct{}{})
-		s.commit(p, k, ticket, row, asked)
-		return
+		return commit
 	}
-	s.miss(yield, &rec, k)
+	local := func() step {
+		if c := s.l1[p][k]; c != nil && s.now < c.dies {
+			s.saw(&rec, k, c.row, stalecheck.L1)
+			return end()
+		}
+		ticket, asked = s.tickets[p][k], s.now
+		return ask
+	}
+	return func() step {
+		rec = stalecheck.Read{Key: simKey(k), Began: s.now}
+		return local
+	}
 }
 
 // commit puts a value into L1 under a ticket.
@@ -166,27 +175,41 @@ func (s *sim) commit(p, k, ticket int, row simRow, asked time.Duration) {
 }
 
 // miss is lease, load, fill.
-func (s *sim) miss(yield pause, rec *stalecheck.Read, k int) {
+func (s *sim) miss(rec *stalecheck.Read, k int, end step) step {
 	n := &s.node[k]
-	s.tokens++
-	token, floor := s.tokens, n.mark
-	if n.lease == 0 {
-		n.lease = token
+	var token int
+	var floor uint64
+	var row simRow
+	fill := func() step {
+		if (n.lease == token || s.broken.lease) && row.version >= n.mark {
+			n.entry, n.lease = &row, 0
+		}
+		return end()
 	}
-	yield(struct{}{})
-	began := s.now
-	row := s.load(k)
-	if row.version < floor {
-		yield(struct{}{})
-		began = s.now
+	load := func() step {
 		row = s.load(k)
-		rec.Marked = row.version < floor
+		row.at = s.now
+		s.saw(rec, k, row, stalecheck.Source)
+		return fill
 	}
-	row.at = began
-	s.saw(rec, k, row, stalecheck.Source)
-	yield(struct{}{})
-	if (n.lease == token || s.broken.lease) && row.version >= n.mark {
-		n.entry, n.lease = &row, 0
+	again := func() step {
+		next := load()
+		rec.Marked = row.version < floor
+		return next
+	}
+	first := func() step {
+		if next := load(); row.version >= floor {
+			return next
+		}
+		return again
+	}
+	return func() step {
+		s.tokens++
+		token, floor = s.tokens, n.mark
+		if n.lease == 0 {
+			n.lease = token
+		}
+		return first
 	}
 }
 
@@ -201,39 +224,70 @@ func (s *sim) load(k int) simRow {
 	return rows[len(rows)-1]
 }
 
-func (s *sim) write(yield pause, p, k int) {
-	w := stalecheck.Write{Key: simKey(k), Began: s.now}
+// write is the database, then the invalidation.
+func (s *sim) write(p, k int) step {
+	w := stalecheck.Write{Key: simKey(k)}
 	inv := stalecheck.Invalidation{Keys: []string{simKey(k)}}
-	if s.broken.order {
-		s.invalidate(yield, p, k, 0, &inv)
+	var row simRow
+	record := func() step {
+		s.batches[p].Invalidations = append(s.batches[p].Invalidations, inv)
+		return nil
 	}
-	yield(struct{}{})
-	last := s.source[k][len(s.source[k])-1]
-	row := simRow{version: last.version + 1, absent: k%2 == 1 && !last.absent, at: s.now}
-	s.source[k] = append(s.source[k], row)
-	yield(struct{}{})
-	w.Version, w.Value, w.Absent, w.Committed = row.version, simValue(k, row.version), row.absent, s.now
-	s.batches[p].Writes = append(s.batches[p].Writes, w)
-	if s.broken.order {
-		inv.Began, inv.Returned = s.now, s.now
-	} else {
-		s.invalidate(yield, p, k, row.version, &inv)
+	committed := func() step {
+		w.Version, w.Value, w.Absent, w.Committed = row.version, simValue(k, row.version), row.absent, s.now
+		s.batches[p].Writes = append(s.batches[p].Writes, w)
+		if s.broken.order {
+			inv.Began, inv.Returned = s.now, s.now
+			return record()
+		}
+		return s.invalidate(p, k, row.version, &inv, record)()
 	}
-	s.batches[p].Invalidations = append(s.batches[p].Invalidations, inv)
+	commit := func() step {
+		last := s.source[k][len(s.source[k])-1]
+		row = simRow{version: last.version + 1, absent: k%2 == 1 && !last.absent, at: s.now}
+		s.source[k] = append(s.source[k], row)
+		return committed
+	}
+	return func() step {
+		w.Began = s.now
+		if s.broken.order {
+			return s.invalidate(p, k, 0, &inv, commit)
+		}
+		return commit
+	}
 }
 
 // invalidate walks node, pushes, own L1.
-func (s *sim) invalidate(yield pause, p, k int, version uint64, inv *stalecheck.Invalidation) {
-	inv.Began = s.now
-	if s.broken.lagging {
-		inv.UpTo = version // for a write that crosses this one, nothing keeps a lagging row out yet
+func (s *sim) invalidate(p, k int, version uint64, inv *stalecheck.Invalidation, then step) step {
+	end := func() step {
+		inv.Returned = s.now
+		return then()
 	}
-	defer func() { inv.Returned = s.now }()
-	yield(struct{}{})
-	if s.broken.unconfirmed && s.rand.IntN(4) > 0 {
-		inv.Failed = true
-		return
+	own := func() step {
+		if !s.broken.ownL1 {
+			s.drop(p, k)
+		}
+		return end()
 	}
+	node := func() step {
+		if s.broken.unconfirmed && s.rand.IntN(10) > 0 {
+			inv.Failed = true
+			return end()
+		}
+		s.remove(k, version)
+		return own
+	}
+	return func() step {
+		inv.Began = s.now
+		if s.broken.lagging {
+			inv.UpTo = version // for a write that crosses this one, nothing keeps a lagging row out yet
+		}
+		return node
+	}
+}
+
+// remove is what an invalidation does on the node.
+func (s *sim) remove(k int, version uint64) {
 	n := &s.node[k]
 	if n.entry == nil || !n.entry.absent || !s.broken.negative {
 		n.entry = nil
@@ -242,17 +296,14 @@ func (s *sim) invalidate(yield pause, p, k int, version uint64, inv *stalecheck.
 	if !s.broken.version {
 		n.mark = max(n.mark, version)
 	}
-	if !s.broken.push {
-		for q := range n.tracked {
-			if n.tracked[q] {
-				n.tracked[q] = false
-				s.start(func(yield pause) { yield(struct{}{}); s.drop(q, k) })
-			}
-		}
+	if s.broken.push {
+		return
 	}
-	yield(struct{}{})
-	if !s.broken.ownL1 {
-		s.drop(p, k)
+	for q := range n.tracked {
+		if n.tracked[q] {
+			n.tracked[q] = false
+			s.tasks = append(s.tasks, func() step { return func() step { s.drop(q, k); return nil } })
+		}
 	}
 }
 
