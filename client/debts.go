@@ -91,11 +91,15 @@ func tagDebt(of invalidation.Group, node int, tag string) string {
 	return of.Tags + "\x00" + strconv.Itoa(node) + "\x00" + tag
 }
 
-// groupOf reads a name that clearDebt or tagDebt has made: the name of the cache's generation or tag log, and the tag.
+// groupOf reads a name that clearDebt or tagDebt has made: the name of the cache's generation or tag log, and the tag. Any other name is an entry's, whose
+// key may hold any bytes: it comes back as it is.
 func groupOf(name string) (group, tag string, ok bool) {
 	group, rest, ok := strings.Cut(name, "\x00")
+	if !ok || !strings.HasPrefix(group, generationPrefix) && !strings.HasPrefix(group, tagsPrefix) {
+		return name, "", false
+	}
 	_, tag, _ = strings.Cut(rest, "\x00")
-	return group, tag, ok && (strings.HasPrefix(group, generationPrefix) || strings.HasPrefix(group, tagsPrefix))
+	return group, tag, true
 }
 
 // owes says whether the invalidation of a key, or of the whole cache on its owner, is owed: then no copy may be read, and none stored.

@@ -290,3 +290,19 @@ func TestCloseNamesWhatIsOwed(t *testing.T) {
 		})
 	}
 }
+
+// TestOwedOddKeys: what is owed for a key of any bytes is repeated like any other.
+func TestOwedOddKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Start(t, 1)
+		cl := open(t, nodes.Config())
+		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: echo})
+		keys := append(oddKeys(), "a\x00b", "\x00", "~g:x:v0\x000", "a\x00b:v1")
+		nodes.Node(0).Down()
+		if err := c.InvalidateMany(t.Context(), keys); !client.NodesOnly(err) {
+			t.Fatal(err)
+		}
+		nodes.Node(0).Up()
+		paid(t, cl)
+	})
+}
