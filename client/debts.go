@@ -167,9 +167,8 @@ func (c *Client) work(ctx context.Context) {
 // closePatience bounds how long a Close without a deadline goes on trying what failed.
 const closePatience = 10 * time.Second
 
-// finish waits until nothing is owed any more. What is still owed when ctx ends, or after closePatience, is reported: one *NodeError a node, whose keys
-// are the names of entries (Cache.Where), of "clear" or of tags. Second deletes that would come too late go out early, and are reported too: they
-// protect less.
+// finish waits until nothing is owed any more. What is still owed when ctx ends, or after closePatience, is reported (see Client.Close). Second deletes that
+// would come too late go out early, and are reported too: they protect less.
 func (d *debts) finish(ctx context.Context, c *Client) error {
 	for i := range c.nodes {
 		d.outbox.Wake(i, time.Now())
@@ -215,24 +214,24 @@ func (d *debts) report(c *Client, early int) error {
 	if early > 0 {
 		errs = append(errs, fmt.Errorf("shelf: Close: %d second deletes were not due yet and went out early: a source that lags may still undo them", early))
 	}
-	if left := d.later.Flush(); len(left) > 0 {
-		names := make([]string, len(left))
-		for i, l := range left {
-			names[i] = l.Name
-		}
-		errs = append(errs, &NodeError{Op: "second delete", Keys: names, Err: ErrClosed})
+	seconds, owed := make([][]string, len(c.nodes)), make([][]string, len(c.nodes))
+	for _, l := range d.later.Flush() {
+		i := c.ring.OwnerIndex(l.Name)
+		seconds[i] = append(seconds[i], l.Name)
 	}
-	byNode := make([][]string, len(c.nodes))
 	for _, p := range d.outbox.Drain() {
-		byNode[p.Node] = append(byNode[p.Node], debtText(p.Name))
+		owed[p.Node] = append(owed[p.Node], debtText(p.Name))
 	}
-	for i, names := range byNode {
-		if len(names) > 0 {
+	for i := range c.nodes {
+		if len(seconds[i]) > 0 {
+			errs = append(errs, &NodeError{Node: c.nodeID(i), Op: opSecondDelete, Keys: seconds[i], Err: ErrClosed})
+		}
+		if len(owed[i]) > 0 {
 			err := ErrClosed
 			if last := d.lastErr[i].Load(); last != nil {
 				err = fmt.Errorf("%w before it got through, the last time: %w", ErrClosed, *last)
 			}
-			errs = append(errs, &NodeError{Node: c.nodeID(i), Op: "invalidate", Keys: names, Err: err})
+			errs = append(errs, &NodeError{Node: c.nodeID(i), Op: opInvalidate, Keys: owed[i], Err: err})
 		}
 	}
 	return errors.Join(errs...)

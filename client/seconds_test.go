@@ -196,6 +196,23 @@ func TestRB25(t *testing.T) {
 			}
 		})
 	})
+	t.Run("cancelled", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			nodes, cl, c, _, names := secondly(t, keys, nil)
+			write(t, c, names)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			err := cl.Close(ctx)
+			if !errors.Is(err, client.ErrClosed) || !client.NodesOnly(err) || len(client.UnreachedKeys(err)) != keys {
+				t.Errorf("Close: %v, want every name", err)
+			}
+			for i := range 2 {
+				if !strings.Contains(err.Error(), "second delete on node "+nodes.Node(i).ID()) {
+					t.Errorf("Close: %v, want the second deletes of node %s", err, nodes.Node(i).ID())
+				}
+			}
+		})
+	})
 	t.Run("a node down", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			nodes, cl, c, _, names := secondly(t, keys, nil)
