@@ -65,7 +65,8 @@ func (c *Cache[V]) Stats() CacheStats {
 	}
 	if c.l1 != nil {
 		l := c.l1.Stats()
-		s.L1Hits, s.L1Entries, s.L1Bytes, s.L1Open = l.Hits-n.l1Doubted.Load(), l.Entries, l.Bytes, l.Open
+		// Less the doubted that were read before: a copy is counted as hit first, so that the difference is never negative.
+		s.L1Hits, s.L1Entries, s.L1Bytes, s.L1Open = l.Hits-s.L1Doubted, l.Entries, l.Bytes, l.Open
 	}
 	return s
 }
@@ -79,7 +80,7 @@ type NodeStats struct {
 	Tracking    bool          // the node can push changes (client-side caching), and may
 	Pushing     bool          // it does so now
 	PushError   error         // why it does not, or why it last stopped
-	Unconfirmed int           // invalidations that are kept because not all of the node's replicas are known to have them
+	Unconfirmed int           // invalidations that are kept, for 10 s at least, until all of the node's replicas are known to have them; at most 100,000
 	PushesLost  uint64        // how often it stopped: a connection lost or silent for 3 s, a flush, a restart. Each time all copies that it watched went
 	LastError   error         // the latest failure of a health check; nil while it succeeds
 }
@@ -92,9 +93,9 @@ type Stats struct {
 	LoadsHighest  int    // the most loader calls that ever ran at once
 	LoadsRejected uint64 // loads refused with ErrOverloaded
 
-	Owed          int       // invalidations that have not got through, now: they are repeated, and reads of these keys go to the loader
-	OwedSince     time.Time // when the oldest of them failed first; zero when there is none
-	OwedRefused   uint64    // failed invalidations that were not kept: Config.OutboxSize was reached
+	Owed          int       // invalidations that have not got through, or that a node may have lost, now: they are repeated, and reads of these keys go to the loader
+	OwedSince     time.Time // since when the oldest of them is owed; zero when there is none
+	OwedRefused   uint64    // how often one was not kept: Config.OutboxSize was reached
 	SecondDeletes int       // second deletes that wait until they are due, now
 }
 
