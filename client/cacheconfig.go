@@ -87,8 +87,8 @@ type CacheConfig[V any] struct {
 	// an older version. nil means that values have none. 0 from it means that this value has none.
 	Version func(V) uint64
 
-	// SecondDelete repeats each invalidation of a key (Invalidate and its kin, Write; not Clear or InvalidateTag) so much later, from a bounded schedule: for loaders that
-	// read a database replica which lags, where values have no Version. What such a loader has stored after the first delete goes with the second. 0, the
+	// SecondDelete repeats each invalidation of a key (Invalidate and its kin, Write, a WriteThrough that could not store; not Clear or InvalidateTag) so much
+	// after it got through, from a bounded schedule: for loaders that read a database replica which lags, where values have no Version. What such a loader has stored after the first delete goes with the second. 0, the
 	// default, is none; some 500 ms, or what the replica usually lags, are usual; at least 1 ms, at most a minute. Not for a cache that is itself the truth.
 	SecondDelete time.Duration
 

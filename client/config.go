@@ -58,7 +58,8 @@ type Config struct {
 	LoadQueueTimeout time.Duration
 
 	// OutboxSize is how many invalidations that did not reach their node are kept, one a key, to be repeated until they do; 0 means 10,000. Beyond it the error
-	// of an invalidation that fails is ErrOutboxFull too. Each takes some 300 bytes and its key.
+	// of an invalidation that fails is ErrOutboxFull too. Those that a node may have lost in a failover take a place as well; for which there is none, this process
+	// trusts nothing that the node has from before. Each takes some 300 bytes and its key.
 	OutboxSize int
 
 	// SecondDeleteQueue is how many second deletes (CacheConfig.SecondDelete) may wait; 0 means 100,000. An invalidation beyond it is done, and its error says that no
@@ -70,7 +71,8 @@ type Config struct {
 	// until its TTL. Caches that are themselves the truth always trust their node.
 	TrustSnapshots bool
 
-	// Logger hears of nodes whose health checks fail and succeed again, and of servers that were restarted. nil is silence.
+	// Logger hears of nodes whose health checks fail and succeed again, of servers that were restarted or may have lost their latest writes, and of second
+	// deletes that will not come. nil is silence.
 	Logger *slog.Logger
 }
 

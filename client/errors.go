@@ -132,8 +132,8 @@ func (e keyErrors) Unwrap() []error { return e }
 // the truth, a raw operation, a key of Warm.
 type NodeError struct {
 	Node string   // the node's id
-	Op   string   // the method in small letters: "invalidate", "set", "get", "clear", "invalidate tag", "warm", "mget", ...
-	Keys []string // the caller's keys that were not reached; none of Clear and InvalidateTag
+	Op   string   // the method in small letters: "invalidate", "set", "get", "clear", "invalidate tag", "warm", "mget", ...; or "second delete"
+	Keys []string // the caller's keys that were not reached; none of Clear and InvalidateTag; from Client.Close, the names of what is owed
 	Err  error
 }
 
@@ -182,7 +182,7 @@ func NodesOnly(err error) bool {
 }
 
 // UnreachedKeys returns the keys of all *NodeErrors in err: what to invalidate again, later. The order is not defined. A Clear or an InvalidateTag
-// that failed has none: call it again.
+// that failed has none: call it again. From the error of Client.Close they are names of entries (Cache.Where), not keys.
 func UnreachedKeys(err error) []string {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree itself: every branch counts
 	case nil:

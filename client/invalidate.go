@@ -19,10 +19,11 @@ import (
 // process gets the old value from the nodes any more, and none that is loading it now can store it; this process's own copy is gone; another
 // process's in-process copy goes within a round trip, where its node pushes, else within that cache's L1BlindTTL.
 //
-// It does its work even when ctx has ended: the write has happened. An error is a *NodeError: the owner was not reached, and other processes may
+// It does its work even when ctx has ended: the write has happened. A *NodeError says that the owner was not reached, and other processes may
 // get its old entry until it is. The invalidation is repeated in the background until it gets through, or Close reports it; meanwhile this process's readers of
 // the key go to the loader, whatever is stored. If the error is also ErrOutboxFull there was no room to remember it (Config.OutboxSize): then the
-// entry may live until its TTL. Invalidating again is always safe.
+// entry may live until its TTL. If it is ErrSecondDeletesFull the invalidation was done, but its second delete (CacheConfig.SecondDelete) will not come.
+// Any other error, ErrInvalidKey or ErrClosed, says that nothing was done. Invalidating again is always safe.
 //
 // In a cache that is itself the truth it deletes the value, and nothing is repeated: that could remove what somebody has set since.
 func (c *Cache[V]) Invalidate(ctx context.Context, key string) error {
