@@ -110,7 +110,8 @@ func unreached(s *scene, err error, code string) {
 
 func noWrites(s *scene) {
 	src := newSource(row{Text: "a"})
-	c := open(s, plain(src.load))
+	cl := s.client(s.config())
+	c := on(s, cl, plain(src.load))
 	want(s, c, "k", row{Text: "a"}, client.LayerSource)
 	s.do(0, "CONFIG", "SET", "min-replicas-to-write", "1")
 	unreached(s, c.Invalidate(s.Context(), "k"), "NOREPLICAS")
@@ -120,7 +121,7 @@ func noWrites(s *scene) {
 		}
 	}
 	s.do(0, "CONFIG", "SET", "min-replicas-to-write", "0")
-	s.must(c.Invalidate(s.Context(), "k"))
+	s.paid(cl)
 	want(s, c, "k", row{Text: "a"}, client.LayerSource)
 	want(s, c, "k", row{Text: "a"}, client.LayerL2)
 }
@@ -138,7 +139,8 @@ func readOnly(s *scene) {
 	s.servers = []Server{replica}
 	s.fresh(0)
 	s.until("the replica answers", func() bool { return s.raw(0).Ping(s.Context()).Err() == nil })
-	c := open(s, plain(src.load))
+	cl := s.client(s.config())
+	c := on(s, cl, plain(src.load))
 	unreached(s, c.Invalidate(s.Context(), "k"), "READONLY")
 	for _, k := range []string{"k", "new", "new"} {
 		if v, err := c.Get(s.Context(), k); err != nil || v.Text != "a" {
@@ -149,7 +151,7 @@ func readOnly(s *scene) {
 		s.Error("a replica was written")
 	}
 	s.do(0, "REPLICAOF", "NO", "ONE")
-	s.must(c.Invalidate(s.Context(), "k"))
+	s.paid(cl)
 	want(s, c, "k", row{Text: "a"}, client.LayerSource)
 	want(s, c, "k", row{Text: "a"}, client.LayerL2)
 }
