@@ -44,7 +44,7 @@ func warm[V any](tb testing.TB, c *client.Cache[V], key string) {
 
 // l1Config keeps everything in L1 for as long as a benchmark runs.
 func l1Config[V any](load func(context.Context, string) (V, error)) client.CacheConfig[V] {
-	return client.CacheConfig[V]{Name: "bench", TTL: time.Hour, L1: client.L1All, L1BlindTTL: time.Hour, Load: load}
+	return client.CacheConfig[V]{Name: "bench", TTL: time.Hour, L1: client.L1All, L1TTL: time.Hour, L1BlindTTL: time.Hour, Load: load}
 }
 
 func loadRow(_ context.Context, key string) (row, error)      { return row{1, key}, nil }

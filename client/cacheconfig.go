@@ -51,7 +51,7 @@ type CacheConfig[V any] struct {
 	NoEarlyRefresh bool
 
 	// NegativeTTL is how long "the source has no such row" is remembered, at most: Jitter shortens it as it does TTL; 0 means 30 s, or TTL where that is
-	// shorter. At most TTL.
+	// shorter. At most TTL. In a cache that is itself the truth it is for what a loader that is given at the call (GetWith) says.
 	NegativeTTL time.Duration
 	// NoNegative remembers no absent rows: every read of one asks the loader.
 	NoNegative bool
@@ -65,7 +65,7 @@ type CacheConfig[V any] struct {
 	// failed; ErrNotFound is a mistake here. Its context is as Load's. Without it, GetMany calls Load for each key, 16 at once.
 	LoadMany func(ctx context.Context, keys []string) (map[string]V, error)
 
-	// MaxLoadKeys is the most keys that one LoadMany call gets; 0 means 1,000.
+	// MaxLoadKeys is the most keys that one LoadMany call gets; 0 means 1,000. Only with LoadMany.
 	MaxLoadKeys int
 
 	// Truth marks a cache with no source behind it (sessions, flags): there is no loader, Set and SetMany write it, a missing
@@ -73,14 +73,15 @@ type CacheConfig[V any] struct {
 	// process serves what it has until the node's push, or for L1BlindTTL where there are none.
 	Truth bool
 
-	// LoadTimeout is when a load is given up; 0 means 3 s.
+	// LoadTimeout is when a load is given up; 0 means 3 s, at least 1 ms.
 	LoadTimeout time.Duration
 
 	// LeaseTTL is how long a process may keep others from loading a key; 0 means 5 s, or LoadTimeout + 1 s where that is
 	// longer. At least LoadTimeout + 1 s.
 	LeaseTTL time.Duration
 
-	// WaitTimeout is how long a miss waits for another process's load before it loads for itself, without storing; 0 means LeaseTTL.
+	// WaitTimeout is how long a miss waits for another process's load before it loads for itself, without storing; 0 means LeaseTTL, at
+	// least 1 ms.
 	WaitTimeout time.Duration
 
 	// Version gives a value's row version: a number that only grows, such as a row's version column. Entries never go back to
@@ -124,17 +125,19 @@ type CacheConfig[V any] struct {
 	L1 L1Mode
 
 	// L1TTL is how long, at most, this process serves its own copy of an entry that the node watches for it (client tracking: the node pushes each change, within
-	// a round trip; a copy is not served any more when the node has been silent for a second). 0 means 1 minute.
+	// a round trip; a copy is not served any more when the node has been silent for a second). 0 means 1 minute, at
+	// least 1 ms.
 	L1TTL time.Duration
 
 	// L1BlindTTL is how long it serves its copy where the node cannot push, or may not (Config.NoPush): the bound on how long an update by another process
-	// can go unseen here. 0 means 2 s, or L1TTL where that is shorter.
+	// can go unseen here. 0 means 2 s, or L1TTL where that is shorter; at least 1 ms, at most L1TTL.
 	L1BlindTTL time.Duration
 
-	// L1MaxBytes bounds the in-process cache; 0 means 64 MiB, at least 4 KiB. An entry counts with its key, its encoded size and some 250 bytes.
+	// L1MaxBytes bounds the in-process cache; 0 means 64 MiB, at least 4 KiB. An entry counts with its key, its encoded size, its tags and
+	// some 250 bytes.
 	L1MaxBytes int64
 
-	// HotRate is the rate, in reads a second in this process, from which a key is hot; 0 means 100.
+	// HotRate is the rate, in reads a second in this process, from which a key is hot; 0 means 100. Only with L1Hot.
 	HotRate float64
 }
 
@@ -146,6 +149,9 @@ func (c CacheConfig[V]) withDefaults() (CacheConfig[V], error) {
 		return c, &ConfigError{"CacheConfig.Schema", c.Schema, "must not be negative"}
 	}
 	if err := c.checkLoaders(); err != nil {
+		return c, err
+	}
+	if err := c.checkIdle(); err != nil { // before any default is set
 		return c, err
 	}
 	if err := c.checkTTLs(); err != nil {
@@ -177,6 +183,33 @@ func (c *CacheConfig[V]) checkLoaders() error {
 	}
 	if !c.Truth && !has {
 		return &ConfigError{"CacheConfig.Load", "nil", "Load or LoadMany must be given (or Truth, for a cache without a source)"}
+	}
+	return nil
+}
+
+// checkIdle refuses settings that would do nothing because another one switches off what they are for: one of the two is a mistake.
+func (c *CacheConfig[V]) checkIdle() error {
+	const off = "must be 0 where L1 is L1Off"
+	for _, s := range []struct {
+		field string
+		value any
+		idle  bool
+		rule  string
+	}{
+		{"SoftTTL", c.SoftTTL, c.SoftTTL != 0 && c.Truth, "must be 0 in a cache that is itself the truth (Truth): nothing could refresh an entry"},
+		{"Beta", c.Beta, c.Beta != 0 && c.Truth, "must be 0 in a cache that is itself the truth (Truth): nothing could refresh an entry"},
+		{"Beta", c.Beta, c.Beta != 0 && c.NoEarlyRefresh, "must be 0 where NoEarlyRefresh is set"},
+		{"NegativeTTL", c.NegativeTTL, c.NegativeTTL != 0 && c.NoNegative, "must be 0 where NoNegative is set"},
+		{"MaxLoadKeys", c.MaxLoadKeys, c.MaxLoadKeys != 0 && c.LoadMany == nil, "must be 0 where LoadMany is nil"},
+		{"L1TTL", c.L1TTL, c.L1TTL != 0 && c.L1 == L1Off, off},
+		{"L1BlindTTL", c.L1BlindTTL, c.L1BlindTTL != 0 && c.L1 == L1Off, off},
+		{"L1MaxBytes", c.L1MaxBytes, c.L1MaxBytes != 0 && c.L1 == L1Off, off},
+		{"HotRate", c.HotRate, c.HotRate != 0 && c.L1 == L1Off, off},
+		{"HotRate", c.HotRate, c.HotRate != 0 && c.L1 == L1All, "must be 0 where L1 is L1All: every key is kept, hot or not"},
+	} {
+		if s.idle {
+			return &ConfigError{"CacheConfig." + s.field, s.value, s.rule}
+		}
 	}
 	return nil
 }
@@ -289,5 +322,11 @@ func (c *CacheConfig[V]) checkL1() error {
 	if err := orDefaultDuration("CacheConfig.L1TTL", &c.L1TTL, DefaultL1TTL); err != nil {
 		return err
 	}
-	return orDefaultDuration("CacheConfig.L1BlindTTL", &c.L1BlindTTL, min(DefaultL1BlindTTL, c.L1TTL))
+	if err := orDefaultDuration("CacheConfig.L1BlindTTL", &c.L1BlindTTL, min(DefaultL1BlindTTL, c.L1TTL)); err != nil {
+		return err
+	}
+	if c.L1BlindTTL > c.L1TTL {
+		return &ConfigError{"CacheConfig.L1BlindTTL", c.L1BlindTTL, fmt.Sprintf("must not be longer than L1TTL (%v)", c.L1TTL)}
+	}
+	return nil
 }

@@ -19,7 +19,7 @@ import (
 // otherwise wrong value is a *ConfigError from New, before anything starts.
 type Config struct {
 	// Nodes are the Redis nodes. A node's ID is its identity: keep it when the address changes, or its keys move. Replicas are not
-	// used yet.
+	// used yet. An Addr is host:port, the port a number.
 	Nodes []ring.Node
 
 	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. An
@@ -54,7 +54,7 @@ type Config struct {
 	// LoadQueue is how many loads may wait for a place; 0 means 1,024. Beyond it callers get ErrOverloaded at once.
 	LoadQueue int
 
-	// LoadQueueTimeout is how long a load may wait for a place before its callers get ErrOverloaded; 0 means 1 s.
+	// LoadQueueTimeout is how long a load may wait for a place before its callers get ErrOverloaded; 0 means 1 s, at least 1 ms.
 	LoadQueueTimeout time.Duration
 
 	// OutboxSize is how many invalidations that did not reach their node are kept, one a key, to be repeated until they do; 0 means 10,000. Beyond it the error
@@ -96,9 +96,6 @@ func (c Config) withDefaults() (Config, error) {
 		orDefaultDuration("Config.OperationTimeout", &c.OperationTimeout, DefaultOperationTimeout),
 		orDefaultDuration("Config.LoadQueueTimeout", &c.LoadQueueTimeout, DefaultLoadQueueTimeout),
 	)
-	if err == nil && c.OperationTimeout < time.Millisecond {
-		err = &ConfigError{"Config.OperationTimeout", c.OperationTimeout, "must be at least 1ms (a number without a unit is nanoseconds)"}
-	}
 	if err == nil && c.RingPoints > ring.MaxPoints {
 		err = &ConfigError{"Config.RingPoints", c.RingPoints, fmt.Sprintf("must be at most %d", ring.MaxPoints)}
 	}
@@ -116,8 +113,12 @@ func checkNodes(nodes []ring.Node) error {
 	addrs := make(map[string]int, len(nodes))
 	for i, n := range nodes {
 		field := fmt.Sprintf("Config.Nodes[%d].Addr", i)
-		if host, port, err := net.SplitHostPort(n.Addr); err != nil || host == "" || port == "" {
+		host, port, err := net.SplitHostPort(n.Addr)
+		if err != nil || host == "" || port == "" {
 			return &ConfigError{field, strconv.Quote(n.Addr), "must be given as host:port"}
+		}
+		if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
+			return &ConfigError{field, strconv.Quote(n.Addr), "the port must be a number from 1 to 65535"}
 		}
 		if j, twice := addrs[n.Addr]; twice {
 			return &ConfigError{field, strconv.Quote(n.Addr), fmt.Sprintf("is the address of Nodes[%d] too: two nodes cannot be one server", j)}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-shelf/shelf/client"
@@ -30,7 +31,11 @@ func TestConfigRefused(t *testing.T) {
 		{"empty address", client.Config{Nodes: node(ring.Node{ID: "b"})}, []string{"Nodes[1].Addr", "must be given"}},
 		{"address without a port", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "localhost"})}, []string{"Nodes[1].Addr", `"localhost"`, "host:port"}},
 		{"address as a URL", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "redis://localhost:6379"})}, []string{"Nodes[1].Addr", "host:port"}},
-		{"timeout without a unit", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), OperationTimeout: 50}, []string{"Config.OperationTimeout", "50ns", "at least 1ms"}},
+		{"timeout without a unit", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), OperationTimeout: 50}, []string{"Config.OperationTimeout", "50ns", "0 (meaning 50ms) or at least 1ms", "without a unit"}},
+		{"queue time without a unit", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), LoadQueueTimeout: 3}, []string{"Config.LoadQueueTimeout", "3ns", "0 (meaning 1s) or at least 1ms", "without a unit"}},
+		{"port 0", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:0"})}, []string{"Nodes[1].Addr", `"127.0.0.1:0"`, "from 1 to 65535"}},
+		{"port above 65535", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:65536"})}, []string{"Nodes[1].Addr", `"127.0.0.1:65536"`, "from 1 to 65535"}},
+		{"port by name", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:redis"})}, []string{"Nodes[1].Addr", `"127.0.0.1:redis"`, "from 1 to 65535"}},
 		{"points", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2"}), RingPoints: 1 << 30}, []string{"Config.RingPoints", "1073741824"}},
 		{"one server twice", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:1"})}, []string{"Nodes[1].Addr", "127.0.0.1:1", "Nodes[0]"}},
 		{"negative weight", client.Config{Nodes: node(ring.Node{ID: "b", Addr: "127.0.0.1:2", Weight: -1})}, []string{"Nodes[1].Weight", "-1"}},
@@ -106,6 +111,14 @@ func TestCacheConfigRefused(t *testing.T) {
 		{"tiny L1", func(c *client.CacheConfig[string]) { c.L1MaxBytes = 1 }, []string{"CacheConfig.L1MaxBytes", "4096"}},
 		{"enormous values", func(c *client.CacheConfig[string]) { c.MaxValueBytes = 1 << 40 }, []string{"CacheConfig.MaxValueBytes", "536870912"}},
 		{"negative L1 bytes", func(c *client.CacheConfig[string]) { c.L1MaxBytes = -1 }, []string{"CacheConfig.L1MaxBytes", "-1"}},
+		{"load timeout without a unit", func(c *client.CacheConfig[string]) { c.LoadTimeout = 3 }, []string{"CacheConfig.LoadTimeout", "3ns", "0 (meaning 3s) or at least 1ms", "without a unit"}},
+		{"lease without a unit", func(c *client.CacheConfig[string]) { c.LeaseTTL = 5 }, []string{"CacheConfig.LeaseTTL", "5ns", "0 (meaning 5s) or at least 1ms"}},
+		{"wait without a unit", func(c *client.CacheConfig[string]) { c.WaitTimeout = 5 }, []string{"CacheConfig.WaitTimeout", "5ns", "0 (meaning 5s) or at least 1ms"}},
+		{"wait beyond all bounds", func(c *client.CacheConfig[string]) { c.WaitTimeout = client.MaxTTL + 1 }, []string{"CacheConfig.WaitTimeout", "0 (meaning 5s) or at most 87600h"}},
+		{"L1 TTL without a unit", func(c *client.CacheConfig[string]) { c.L1TTL = 60 }, []string{"CacheConfig.L1TTL", "60ns", "0 (meaning 1m0s) or at least 1ms"}},
+		{"blind TTL without a unit", func(c *client.CacheConfig[string]) { c.L1BlindTTL = 2 }, []string{"CacheConfig.L1BlindTTL", "2ns", "0 (meaning 2s) or at least 1ms"}},
+		{"blind TTL above L1 TTL", func(c *client.CacheConfig[string]) { c.L1TTL, c.L1BlindTTL = time.Second, 2*time.Second }, []string{"CacheConfig.L1BlindTTL", "2s", "L1TTL (1s)"}},
+		{"blind TTL above the default L1 TTL", func(c *client.CacheConfig[string]) { c.L1BlindTTL = time.Hour }, []string{"CacheConfig.L1BlindTTL", "1h0m0s", "L1TTL (1m0s)"}},
 		{"negative hot rate", func(c *client.CacheConfig[string]) { c.HotRate = -1 }, []string{"CacheConfig.HotRate", "-1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -119,6 +132,83 @@ func TestCacheConfigRefused(t *testing.T) {
 			mentions(t, err, tc.want)
 		})
 	}
+}
+
+// TestContradictionsRefused: a setting that another one makes idle is refused, and names that one; without the other one it is accepted, and the
+// zero of every field is accepted beside every switch.
+func TestContradictionsRefused(t *testing.T) {
+	type cfg = client.CacheConfig[string]
+	many := func(context.Context, []string) (map[string]string, error) { return nil, nil }
+	truth := func(c *cfg) { c.Load, c.Truth = nil, true }
+	off := func(c *cfg) { c.L1 = client.L1Off }
+	none := func(*cfg) {}
+	cl := open(t, clienttest.Start(t, 1).Config())
+	schema := 0
+	made := func(edits ...func(*cfg)) error {
+		schema++
+		c := cfg{Name: "x", Schema: schema, TTL: time.Minute, Load: echo}
+		for _, edit := range edits {
+			edit(&c)
+		}
+		_, err := client.NewCache(cl, c)
+		return err
+	}
+	for _, tc := range []struct {
+		field, names  string // the field that is refused, and the switch that its message names
+		set           func(*cfg)
+		switched, not func(*cfg)
+	}{
+		{"NegativeTTL", "NoNegative", func(c *cfg) { c.NegativeTTL = time.Second }, func(c *cfg) { c.NoNegative = true }, none},
+		{"Beta", "NoEarlyRefresh", func(c *cfg) { c.Beta = 2 }, func(c *cfg) { c.NoEarlyRefresh = true }, none},
+		{"Beta", "Truth", func(c *cfg) { c.Beta = 2 }, truth, none},
+		{"SoftTTL", "Truth", func(c *cfg) { c.SoftTTL = time.Second }, truth, none},
+		{"MaxLoadKeys", "LoadMany", func(c *cfg) { c.MaxLoadKeys = 10 }, none, func(c *cfg) { c.LoadMany = many }},
+		{"HotRate", "L1Off", func(c *cfg) { c.HotRate = 10 }, off, none},
+		{"HotRate", "L1All", func(c *cfg) { c.HotRate = 10 }, func(c *cfg) { c.L1 = client.L1All }, none},
+		{"L1TTL", "L1Off", func(c *cfg) { c.L1TTL = time.Minute }, off, none},
+		{"L1BlindTTL", "L1Off", func(c *cfg) { c.L1BlindTTL = time.Second }, off, none},
+		{"L1MaxBytes", "L1Off", func(c *cfg) { c.L1MaxBytes = 1 << 20 }, off, none},
+	} {
+		t.Run(tc.field+" with "+tc.names, func(t *testing.T) {
+			err := made(tc.set, tc.switched)
+			var ce *client.ConfigError
+			if !errors.As(err, &ce) {
+				t.Fatalf("got %v, want a *ConfigError", err)
+			}
+			mentions(t, err, []string{"CacheConfig." + tc.field + " is", "must be 0", tc.names})
+			if err := made(tc.set, tc.not); err != nil {
+				t.Errorf("without the other: %v", err)
+			}
+			if err := made(tc.switched); err != nil {
+				t.Errorf("the other alone: %v", err)
+			}
+		})
+	}
+}
+
+// TestTruthRemembersAbsences: NegativeTTL is not idle in a cache that is itself the truth: it is how long the absence that a loader of the call tells
+// is believed.
+func TestTruthRemembersAbsences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache(t, open(t, clienttest.Start(t, 1).Config()), client.CacheConfig[string]{Name: "x", TTL: time.Hour, NegativeTTL: 10 * time.Second, Truth: true, L1: client.L1Off})
+		loads := 0
+		ask := func() {
+			t.Helper()
+			_, err := c.GetWith(t.Context(), "k", func(context.Context, string) (string, error) { loads++; return "", client.ErrNotFound }, client.GetOptions{})
+			if !errors.Is(err, client.ErrNotFound) {
+				t.Error(err)
+			}
+		}
+		ask()
+		ask()
+		if loads != 1 {
+			t.Errorf("%d loads, want 1: the absence is remembered", loads)
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		if ask(); loads != 2 {
+			t.Errorf("%d loads past NegativeTTL, want 2", loads)
+		}
+	})
 }
 
 // TestNoClient: nothing panics on a wrong argument.

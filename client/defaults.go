@@ -44,13 +44,16 @@ const (
 	noStoreTTL      = time.Second // how long "do not wait, this value cannot be stored" is kept
 )
 
-// orDefaultDuration and its siblings are the one rule for optional fields: zero is the default, negative is an error.
+// orDefaultDuration and its siblings are the one rule for optional fields: zero is the default, negative is an error. A time below a millisecond is
+// one whose unit was forgotten.
 func orDefaultDuration(field string, d *time.Duration, def time.Duration) error {
-	if *d < 0 || *d > MaxTTL {
-		return &ConfigError{field, *d, fmt.Sprintf("must be from 0 (meaning %v) to %v", def, MaxTTL)}
-	}
-	if *d == 0 {
+	switch {
+	case *d == 0:
 		*d = def
+	case *d < time.Millisecond:
+		return &ConfigError{field, *d, fmt.Sprintf("must be 0 (meaning %v) or at least 1ms (a number without a unit is nanoseconds)", def)}
+	case *d > MaxTTL:
+		return &ConfigError{field, *d, fmt.Sprintf("must be 0 (meaning %v) or at most %v", def, MaxTTL)}
 	}
 	return nil
 }

@@ -464,7 +464,7 @@ func TestHardExpiry(t *testing.T) {
 			time.Sleep(2 * time.Second)  // ... and comes later
 			return v, err
 		}
-		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: 3 * time.Second, SoftTTL: 3 * time.Second, NoJitter: true, NoEarlyRefresh: true, Load: slow, L1: client.L1All, L1BlindTTL: time.Hour})
+		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: 3 * time.Second, SoftTTL: 3 * time.Second, NoJitter: true, NoEarlyRefresh: true, Load: slow, L1: client.L1All, L1TTL: time.Hour, L1BlindTTL: time.Hour})
 		start := time.Now()
 		want(t, c, "a", "1", client.LayerSource)
 		src.set("a", "2")
