@@ -96,8 +96,8 @@ func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalida
 			}
 			if err := c.moveOn(ctx, i, tag, name, call); err != nil {
 				c.counters.nodeErrors.Add(1)
-				if full := c.oweGroup(i, name); full != nil {
-					err = fmt.Errorf("%w; it will not be repeated: %w", err, full)
+				if c.oweGroup(i, name) != nil {
+					err = c.client.debts.full(err)
 				}
 				errs[i] = &NodeError{Node: c.client.nodeID(i), Op: op, Err: err}
 			}

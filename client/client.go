@@ -51,7 +51,7 @@ type registered interface {
 	entryPushed(name string)
 	owns(name, group string) bool
 	invalidateAgain(ctx context.Context, what []owed) (failed map[string]error)
-	invalidateSecond(ctx context.Context, node int, what []owed)
+	invalidateSecond(ctx context.Context, node int, what []owed) (through int)
 	moveOnAgain(ctx context.Context, node int, name string, version uint64) error
 	restarted(node int, micros uint64)
 	generationPushed(node int, name string)

@@ -5,7 +5,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -128,8 +127,8 @@ func (c *Cache[V]) owe(failed []*NodeError, versionOf func(key string) uint64) [
 		kept := e.Keys[:0:0]
 		for _, key := range e.Keys {
 			s := c.slot(key)
-			if err := c.client.debts.put(s.names.Data, s.owner, versionOf(key)); err != nil {
-				full.Keys, full.Err = append(full.Keys, key), fmt.Errorf("%w; it will not be repeated: %w", e.Err, err)
+			if c.client.debts.put(s.names.Data, s.owner, versionOf(key)) != nil {
+				full.Keys, full.Err = append(full.Keys, key), c.client.debts.full(e.Err)
 				continue
 			}
 			kept = append(kept, key)
@@ -142,6 +141,11 @@ func (c *Cache[V]) owe(failed []*NodeError, versionOf func(key string) uint64) [
 		}
 	}
 	return errs
+}
+
+// full is the error of an invalidation that failed and is not kept.
+func (d *debts) full(cause error) error {
+	return fmt.Errorf("%w; it will not be repeated: %w: as many as Config.OutboxSize (%d) are waiting", cause, ErrOutboxFull, d.outbox.Stats().Depth)
 }
 
 // oweGroup notes a Clear or the invalidation of a tag on one node, and drops everything that this process holds of the cache.
@@ -162,94 +166,6 @@ func (c *Client) work(ctx context.Context) {
 	loops.Go(func() { c.repeatLoop(ctx) })
 	loops.Go(func() { c.secondLoop(ctx) })
 	loops.Wait()
-}
-
-// closePatience bounds how long a Close without a deadline goes on trying what failed.
-const closePatience = 10 * time.Second
-
-// finish waits until nothing is owed any more. What is still owed when ctx ends, or after closePatience, is reported (see Client.Close). Second deletes that
-// would come too late go out early, and are reported too: they protect less.
-func (d *debts) finish(ctx context.Context, c *Client) error {
-	for i := range c.nodes {
-		d.outbox.Wake(i, time.Now())
-	}
-	signal(d.putNews)
-	patience := time.Now().Add(closePatience)
-	limit, bounded := ctx.Deadline()
-	if bounded { // what has to go out early needs a little of the time that is left
-		limit = limit.Add(-min(4*c.cfg.OperationTimeout, time.Until(limit)/4))
-	}
-	early := 0
-	for {
-		now := time.Now()
-		waiting, pending := d.later.Len()+int(d.atWork.Load()), d.outbox.Stats().Depth
-		if waiting == 0 && pending == 0 || ctx.Err() != nil || waiting == 0 && now.After(patience) {
-			break
-		}
-		until := now.Add(time.Second)
-		if waiting == 0 {
-			until = patience
-		}
-		if bounded && early == 0 && d.later.Len() > 0 {
-			if !now.Before(limit) {
-				early = c.secondNow(ctx)
-				continue
-			}
-			until = limit
-		}
-		timer := time.NewTimer(until.Sub(now) + time.Millisecond)
-		select {
-		case <-d.settled:
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
-	return d.report(c, early)
-}
-
-// report is the error that says what is left.
-func (d *debts) report(c *Client, early int) error {
-	var errs []error
-	if early > 0 {
-		errs = append(errs, fmt.Errorf("shelf: Close: %d second deletes were not due yet and went out early: a source that lags may still undo them", early))
-	}
-	seconds, owed := make([][]string, len(c.nodes)), make([][]string, len(c.nodes))
-	for _, l := range d.later.Flush() {
-		i := c.ring.OwnerIndex(l.Name)
-		seconds[i] = append(seconds[i], l.Name)
-	}
-	for _, p := range d.outbox.Drain() {
-		owed[p.Node] = append(owed[p.Node], debtText(p.Name))
-	}
-	for i := range c.nodes {
-		if len(seconds[i]) > 0 {
-			errs = append(errs, &NodeError{Node: c.nodeID(i), Op: opSecondDelete, Keys: seconds[i], Err: ErrClosed})
-		}
-		if len(owed[i]) > 0 {
-			err := ErrClosed
-			if last := d.lastErr[i].Load(); last != nil {
-				err = fmt.Errorf("%w before it got through, the last time: %w", ErrClosed, *last)
-			}
-			errs = append(errs, &NodeError{Node: c.nodeID(i), Op: opInvalidate, Keys: owed[i], Err: err})
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// debtText is a debt's name for people.
-func debtText(name string) string {
-	group, tag, ok := groupOf(name)
-	switch {
-	case !ok:
-		return name
-	case strings.HasPrefix(group, generationPrefix) && tag != "":
-		return "what was there before the node's start of " + strings.TrimPrefix(group, generationPrefix)
-	case tag == "":
-		return "all of " + strings.TrimPrefix(group, generationPrefix)
-	default:
-		return "tag " + tag + " of " + strings.TrimPrefix(group, tagsPrefix)
-	}
 }
 
 // trouble notes why a node's attempt failed, for report.

@@ -242,7 +242,7 @@ func (c *Cache[V]) again(key string, version uint64) error {
 	signal(d.laterNews)
 	if err != nil {
 		c.counters.secondsRefused.Add(1)
-		return &NodeError{Node: c.slot(key).nodeID(), Op: opSecondDelete, Keys: []string{key}, Err: fmt.Errorf("%w (Config.SecondDeleteQueue)", err)}
+		return &NodeError{Node: c.slot(key).nodeID(), Op: opSecondDelete, Keys: []string{key}, Err: fmt.Errorf("the invalidation is done, but no second one will come: %w: as many as Config.SecondDeleteQueue (%d) are waiting", ErrSecondDeletesFull, d.later.Len())}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ package client
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-shelf/shelf/invalidation"
@@ -29,15 +30,14 @@ func (c *Client) secondLoop(ctx context.Context) {
 	}
 }
 
-// secondNow carries out all second deletes that are left, due or not, and says how many there were.
+// secondNow carries out all second deletes that are left, due or not, and says how many got through.
 func (c *Client) secondNow(ctx context.Context) int {
-	all := c.debts.later.Flush()
-	c.second(ctx, all)
-	return len(all)
+	return c.second(ctx, c.debts.later.Flush())
 }
 
-// second carries out some second deletes, one pipeline a node and cache at a time. What fails is owed like any invalidation.
-func (c *Client) second(ctx context.Context, due []invalidation.Delayed) {
+// second carries out some second deletes, one pipeline a node and cache at a time. What fails is owed like any invalidation. It says how many got
+// through.
+func (c *Client) second(ctx context.Context, due []invalidation.Delayed) int {
 	type place struct {
 		node  int
 		cache registered
@@ -48,14 +48,16 @@ func (c *Client) second(ctx context.Context, due []invalidation.Delayed) {
 		groups[p] = append(groups[p], owed{l.Name, l.Version})
 	}
 	var wg sync.WaitGroup
+	var through atomic.Int64
 	for p, keys := range groups {
-		wg.Go(func() { p.cache.invalidateSecond(ctx, p.node, keys) })
+		wg.Go(func() { through.Add(int64(p.cache.invalidateSecond(ctx, p.node, keys))) })
 	}
 	wg.Wait()
+	return int(through.Load())
 }
 
-// invalidateSecond is the second delete of some keys of one node.
-func (c *Cache[V]) invalidateSecond(ctx context.Context, node int, keys []owed) {
+// invalidateSecond is the second delete of some keys of one node. It says how many got through.
+func (c *Cache[V]) invalidateSecond(ctx context.Context, node int, keys []owed) (through int) {
 	c.counters.seconds.Add(uint64(len(keys)))
 	failed := make(map[string]error)
 	if n := c.client.nodes[node]; n.Ailing() { // to ask it would hold up the other nodes' for a timeout
@@ -67,8 +69,10 @@ func (c *Cache[V]) invalidateSecond(ctx context.Context, node int, keys []owed) 
 	}
 	for _, o := range keys {
 		if failed[o.name] == nil {
+			through++
 			continue
 		}
+		c.client.debts.trouble(node, failed[o.name])
 		if err := c.client.debts.put(o.name, node, o.version); err != nil {
 			c.counters.secondsRefused.Add(1)
 			c.client.cfg.Logger.Error("shelf: a second delete is lost", "cache", c.cfg.Name, "name", o.name, "error", err)
@@ -76,4 +80,5 @@ func (c *Cache[V]) invalidateSecond(ctx context.Context, node int, keys []owed) 
 		key, _ := c.names.key(o.name)
 		c.dropLocal(key)
 	}
+	return through
 }

@@ -167,7 +167,7 @@ func TestRB25(t *testing.T) {
 			if d := time.Since(start); d > 300*time.Millisecond {
 				t.Errorf("Close took %v", d)
 			}
-			if err == nil || !strings.Contains(err.Error(), "500 second deletes") {
+			if err == nil || !strings.Contains(err.Error(), "500 second deletes went out") {
 				t.Errorf("Close: %v, want the number of those that came too early", err)
 			}
 			if n := stored(nodes); n != 0 {

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// closePatience bounds how long a Close without a deadline goes on trying what failed.
+const closePatience = 10 * time.Second
+
+// finishing is a Close that waits until nothing is owed any more.
+type finishing struct {
+	*debts
+	c        *Client
+	patience time.Time // until when what failed is tried
+	bounded  bool
+	limit    time.Time // if bounded: when second deletes that are not due yet go out
+	hurried  bool      // they did
+	early    int       // how many
+}
+
+// finish waits until nothing is owed any more. What is still owed when ctx ends, or after closePatience, is reported (see Client.Close). Second deletes that
+// would come too late go out early, and are reported too: they protect less.
+func (d *debts) finish(ctx context.Context, c *Client) error {
+	for i := range c.nodes {
+		d.outbox.Wake(i, time.Now())
+	}
+	signal(d.putNews)
+	f := finishing{debts: d, c: c, patience: time.Now().Add(closePatience)}
+	if f.limit, f.bounded = ctx.Deadline(); f.bounded { // what has to go out early needs a little of the time that is left
+		f.limit = f.limit.Add(-min(4*c.cfg.OperationTimeout, time.Until(f.limit)/4))
+	}
+	for ctx.Err() == nil {
+		until, done := f.next(ctx, time.Now())
+		if done {
+			break
+		}
+		wait(ctx, until, true, d.settled)
+	}
+	return f.report()
+}
+
+// next says until when to wait for something to be settled, or that there is nothing to wait for.
+func (f *finishing) next(ctx context.Context, now time.Time) (until time.Time, done bool) {
+	if f.bounded && !f.hurried && !now.Before(f.limit) {
+		f.hurried = true
+		f.early = f.c.secondNow(ctx)
+	}
+	waiting := f.later.Len() + int(f.atWork.Load())
+	switch {
+	case waiting == 0 && f.outbox.Empty():
+		return now, true
+	case waiting == 0:
+		return f.patience, !now.Before(f.patience)
+	case f.bounded && !f.hurried:
+		return f.limit, false
+	default:
+		return now.Add(time.Second), false // the schedule knows when it is due
+	}
+}
+
+// report is the error that says what is left.
+func (f *finishing) report() error {
+	var errs []error
+	if f.early > 0 {
+		errs = append(errs, fmt.Errorf("shelf: Close: %d second deletes went out before they were due: a source that lags may still undo them", f.early))
+	}
+	seconds, owed := make([][]string, len(f.c.nodes)), make([][]string, len(f.c.nodes))
+	for _, l := range f.later.Flush() {
+		i := f.c.ring.OwnerIndex(l.Name)
+		seconds[i] = append(seconds[i], l.Name)
+	}
+	for _, p := range f.outbox.Drain() {
+		if text := debtText(p.Name); text != "" {
+			owed[p.Node] = append(owed[p.Node], text)
+		}
+	}
+	for i := range f.c.nodes {
+		if len(seconds[i]) > 0 {
+			errs = append(errs, &NodeError{Node: f.c.nodeID(i), Op: opSecondDelete, Keys: seconds[i], Err: ErrClosed})
+		}
+		if len(owed[i]) > 0 {
+			err := ErrClosed
+			if last := f.lastErr[i].Load(); last != nil {
+				err = fmt.Errorf("%w before it got through, the last time: %w", ErrClosed, *last)
+			}
+			errs = append(errs, &NodeError{Node: f.c.nodeID(i), Op: opInvalidate, Keys: owed[i], Err: err})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// debtText is a debt's name for people; "" for one that is nobody's loss: others clear a node that was restarted too.
+func debtText(name string) string {
+	group, tag, ok := groupOf(name)
+	switch {
+	case !ok:
+		return name
+	case strings.HasPrefix(group, generationPrefix) && tag != "":
+		return ""
+	case tag == "":
+		return "all of " + strings.TrimPrefix(group, generationPrefix)
+	default:
+		return "tag " + tag + " of " + strings.TrimPrefix(group, tagsPrefix)
+	}
+}
