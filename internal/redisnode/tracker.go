@@ -195,9 +195,16 @@ func (n *Node) publish(ctx context.Context, t *Tracking) bool {
 			break
 		}
 	}
+	//   1. another goroutine's connection is the session's first to the new run; n.info has it
+	//   2. t is published; R reads through it what came back from a snapshot
+	//   3. OnRun is called, from which R's owner would have heard that it must not believe that
+	// So whoever is telling of the run has to be through with it.
+	s := n.Session()
+	s.meeting.Lock()
+	defer s.meeting.Unlock()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.info.RunID != t.run || n.session.Load().RunID() != t.run {
+	if n.info.RunID != t.run || n.session.Load() != s || s.RunID() != t.run {
 		return false
 	}
 	n.info.TrackingError = nil

@@ -213,3 +213,42 @@ func BenchmarkTrackedGetParallel(b *testing.B) {
 		}
 	})
 }
+
+// TestTrackingOfARunThatIsNotKnown: no Tracking is read through before OnRun has returned: who judges what it brings would do so by what was known of the old run.
+func TestTrackingOfARunThatIsNotKnown(t *testing.T) {
+	free, told := make(chan struct{}), make(chan struct{})
+	runs := 0 // OnRun is not called twice at once
+	server, node := startNode(t, func(c *redisnode.Config) {
+		c.Push = func([]string) {}
+		c.OnRun = func(redisnode.Info, redisnode.Info) {
+			if runs++; runs == 2 {
+				close(told)
+				<-free
+			}
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var loop sync.WaitGroup
+	loop.Go(func() { _ = node.Run(ctx) })
+	defer loop.Wait()
+	defer cancel()
+	eventually(t, "tracking", func() bool { return node.Tracking() != nil })
+	first := node.Tracking()
+	server.Restart()
+	for known := false; !known; time.Sleep(time.Millisecond) { // in front of the tracker's own attempt, which waits for 100 ms
+		go func() { _, _ = node.Probe(ctx) }()
+		select {
+		case <-told:
+			known = true
+		default:
+		}
+	}
+	for start := time.Now(); time.Since(start) < time.Second; time.Sleep(time.Millisecond) {
+		if tr := node.Tracking(); tr != nil && tr != first {
+			t.Error("there is a Tracking of a run that nobody has been told of")
+			break
+		}
+	}
+	close(free)
+	eventually(t, "tracking again", func() bool { tr := node.Tracking(); return tr != nil && tr != first })
+}
