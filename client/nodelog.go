@@ -102,12 +102,18 @@ func (c *Cache[V]) restarted(node int, micros uint64) {
 
 // replicationSeen takes in how far a primary's replicas are. It runs before a new connection carries a command: so whoever reads from a primary that
 // has lost something sees what is owed.
+//
+// A primary that has become a replica takes over what its new primary has, over the same connections, and that one may not have heard of the latest
+// invalidations. They are owed from the first reading that says so; a replica refuses them, and so they stay owed until there is a primary again.
 func (c *Client) replicationSeen(node int, r redisnode.Replication) {
-	if r.Role != redisnode.RolePrimary {
-		return
-	}
 	l := c.debts.logs[node]
-	void := l.sent.Read(invalidation.Position{At: r.At, Run: r.Stream, Offset: r.Offset, Replicas: r.Replicas})
+	var void int
+	if r.Role == redisnode.RolePrimary {
+		void = l.sent.Read(invalidation.Position{At: r.At, Run: r.Stream, Offset: r.Offset, Replicas: r.Replicas})
+	} else {
+		l.sent.Void(r.At)
+		void = l.sent.Stats().Void
+	}
 	other, more := l.stream != "" && l.stream != r.Stream, void > l.void
 	l.stream, l.void = r.Stream, void
 	if other || more {

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client_test
+
+// What a node forgets in more roundabout ways than those of nodelog_test.go.
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-shelf/shelf/client"
+	"github.com/go-shelf/shelf/internal/redistest"
+)
+
+// mustDo runs a command on a server.
+func mustDo(t *testing.T, s *redistest.Server, args ...any) any {
+	t.Helper()
+	v, err := s.Do(t.Context(), args...)
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return v
+}
+
+// holds waits until a server has the entry of "k".
+func holds(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	eventually(t, "the entry is there", func() bool {
+		v, err := s.Do(t.Context(), "EXISTS", "x:k:v0")
+		return err == nil && v == int64(1)
+	})
+}
+
+// older waits until a server has run for longer than what is stored from now on can be doubted: its start is known to a second.
+func older(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	eventually(t, "older than the entry", func() bool {
+		info, err := s.Info(t.Context(), "server")
+		up, err2 := strconv.Atoi(info["uptime_in_seconds"])
+		return err == nil && err2 == nil && up >= 2
+	})
+}
+
+// TestDemotedPrimary: a primary becomes the replica of one that has not heard of this process's invalidation, and takes over what that one has. Its process is
+// the same, and so are the connections to it. From the next look at its role on, the old row is not read from it; when it can be written again, it goes.
+func TestDemotedPrimary(t *testing.T) {
+	servers := redistest.StartReplicated(t, 1)
+	st := newStand(servers[0])
+	src := newSource(map[string]string{"k": "1"})
+	cl := open(t, st.config())
+	c := product(t, cl, src)
+	want(t, c, "k", "1", client.LayerSource)
+	holds(t, servers[1])
+	mustDo(t, servers[1], "REPLICAOF", "NO", "ONE") // it hears nothing from here
+	if err := c.Write(t.Context(), "k", func(context.Context) error { src.set("k", "2"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	mustDo(t, servers[0], "REPLICAOF", "127.0.0.1", strconv.Itoa(servers[1].Port()))
+	holds(t, servers[0])
+	eventually(t, "noticed", func() bool { return cl.Stats().Owed > 0 })
+	reads(t, c, "k", "2")
+	mustDo(t, servers[0], "REPLICAOF", "NO", "ONE")
+	paid(t, cl)
+	reads(t, c, "k", "2")
+	reads(t, product(t, open(t, st.config()), src), "k", "2")
+}
