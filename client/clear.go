@@ -94,7 +94,7 @@ func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalida
 			if tag != "" {
 				name = tagDebt(c.names.of, i, tag)
 			}
-			if err := c.moveOn(ctx, i, tag, name, call); err != nil {
+			if err := c.moveOn(ctx, i, tag, name, 0, call); err != nil {
 				c.counters.nodeErrors.Add(1)
 				if c.oweGroup(i, name) != nil {
 					err = c.client.debts.full(err)
@@ -109,8 +109,8 @@ func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalida
 	return errors.Join(errs...)
 }
 
-// moveOn is one node's part of onAllNodes. name is that under which it is owed to the node.
-func (c *Cache[V]) moveOn(ctx context.Context, node int, tag, name string, call invalidation.Call) error {
+// moveOn is one node's part of onAllNodes. name and version are those under which it is owed to the node, should that forget it.
+func (c *Cache[V]) moveOn(ctx context.Context, node int, tag, name string, version uint64, call invalidation.Call) error {
 	n := c.client.nodes[node]
 	sent, session := sending(n), n.Session()
 	reply, err := session.Eval(ctx, wireCall(call))
@@ -131,7 +131,7 @@ func (c *Cache[V]) moveOn(ctx context.Context, node int, tag, name string, call 
 		c.views[node].note(session, tag, gen)
 	}
 	done := sent.answered(n)
-	done.Name = name
+	done.Name, done.Version = name, version
 	c.confirmed(node, done)
 	return nil
 }
@@ -140,13 +140,13 @@ func (c *Cache[V]) moveOn(ctx context.Context, node int, tag, name string, call 
 func (c *Cache[V]) moveOnAgain(ctx context.Context, node int, name string, version uint64) error {
 	_, tag, _ := groupOf(name)
 	if name == restartDebt(c.names.of, node) {
-		return c.moveOn(ctx, node, "", name, invalidation.ClearBefore(c.names.of, version))
+		return c.moveOn(ctx, node, "", name, version, invalidation.ClearBefore(c.names.of, version))
 	}
 	call := invalidation.Clear(c.names.of)
 	if tag != "" {
 		call = invalidation.InvalidateTag(c.names.of, tag, maxTagLog)
 	}
-	err := c.moveOn(ctx, node, tag, name, call)
+	err := c.moveOn(ctx, node, tag, name, 0, call)
 	if c.l1 != nil {
 		c.l1.Clear() // as after the first attempt: what was taken in between
 	}

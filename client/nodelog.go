@@ -80,8 +80,8 @@ func (c *Client) runSeen(node int, n ring.Node, prev, now redisnode.Info) {
 	if !c.cfg.TrustSnapshots && now.Role != redisnode.RoleReplica && !now.WasReplica && !now.StartedAt.IsZero() {
 		floor = now.StartedAt.UnixNano()
 	}
-	if old := l.started.Swap(floor); floor == 0 && old > 0 { // on the clock of the node that was: on ours, for the one that is
-		l.miss(time.Unix(0, old).Add(-prev.ClockOffset))
+	if old := l.started.Swap(floor); old > 0 { // what is there now may be older, and have been sent what the other one had brought back
+		l.miss(time.Unix(0, old).Add(-prev.ClockOffset)) // from the clock of the node that was to ours, for the one that is
 	}
 	if floor > 0 && prev.RunID != "" {
 		c.mu.RLock()
