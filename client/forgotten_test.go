@@ -111,3 +111,37 @@ func TestLostClearingAfterARestart(t *testing.T) {
 	reads(t, product(t, open(t, st.config()), src), "k", "2")
 	reads(t, c, "k", "2")
 }
+
+// TestOwedTagPaidDuringARead: the invalidation of a tag has failed, and gets through between the moment at which the node answers a read and that at which the
+// reader looks at the answer. The entry is as old as if it were still owed.
+func TestOwedTagPaidDuringARead(t *testing.T) {
+	server := redistest.Start(t, redistest.Config{})
+	st := newStand(server)
+	src := newSource(map[string]string{"k": "1"})
+	cfg := st.config()
+	cfg.NoPush = true
+	cl := open(t, cfg)
+	c := product(t, cl, src)
+	want(t, c, "k", "1", client.LayerSource)
+	mustDo(t, server, "CONFIG", "SET", "min-replicas-to-write", "1")
+	src.set("k", "2")
+	if err := c.InvalidateTag(t.Context(), "t"); !client.NodesOnly(err) || cl.Stats().Owed != 1 {
+		t.Fatalf("%v, and %d owed", err, cl.Stats().Owed)
+	}
+	st.holdReplies("$6\r\nx:k:v0") // of the read, not of a script
+	got := make(chan string, 1)
+	go func() {
+		v, err := c.Get(context.Background(), "k")
+		if err != nil {
+			v = err.Error()
+		}
+		got <- v
+	}()
+	eventually(t, "read, and its reply held back", func() bool { return st.kept.Load() == 1 || len(got) > 0 })
+	mustDo(t, server, "CONFIG", "SET", "min-replicas-to-write", "0")
+	paid(t, cl)
+	close(st.free)
+	if v := <-got; v != "2" {
+		t.Errorf("the read gives %q", v)
+	}
+}

@@ -30,6 +30,7 @@ type nodeLog struct {
 	//   1. R asks what is owed: nothing
 	//   2. a replica is promoted that has not heard of K's delete; the delete is owed, and done again
 	//   3. R's read, sent between the two, brings the old entry; by now nothing is owed
+	// The same if the invalidation of a tag is owed, since which tags the entry has is not known before it is read. So it counts each that got through late, too.
 	losses atomic.Uint64
 	void   int // of the last reading
 }

@@ -66,7 +66,9 @@ func (c *Client) repeat(ctx context.Context, batch []invalidation.Pending) {
 		case cache == nil: // cannot be: a cache noted it
 			failed[p.Name] = fmt.Errorf("shelf: %q is no entry of a cache", p.Name)
 		case isGroup:
-			failed[p.Name] = cache.moveOnAgain(ctx, node, p.Name, p.Version)
+			if failed[p.Name] = cache.moveOnAgain(ctx, node, p.Name, p.Version); failed[p.Name] == nil {
+				c.debts.logs[node].losses.Add(1) // before it is owed no more: see losses
+			}
 		default:
 			byCache[cache] = append(byCache[cache], owed{p.Name, p.Version})
 		}
