@@ -94,7 +94,7 @@ func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalida
 			if tag != "" {
 				name = tagDebt(c.names.of, i, tag)
 			}
-			if err := c.moveOn(ctx, i, tag, name, 0, call); err != nil {
+			if err := c.moveOn(ctx, i, tag, name, 0, call); err != nil && !errors.Is(err, errForgotten) { // that is owed by now
 				c.counters.nodeErrors.Add(1)
 				if c.oweGroup(i, name) != nil {
 					err = c.client.debts.full(err)
@@ -132,7 +132,9 @@ func (c *Cache[V]) moveOn(ctx context.Context, node int, tag, name string, versi
 	}
 	done := sent.answered(n)
 	done.Name, done.Version = name, version
-	c.confirmed(node, done)
+	if c.confirmed(node, done) {
+		return errForgotten
+	}
 	return nil
 }
 

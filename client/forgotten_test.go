@@ -62,8 +62,12 @@ func TestDemotedPrimary(t *testing.T) {
 	holds(t, servers[0])
 	eventually(t, "noticed", func() bool { return cl.Stats().Owed > 0 })
 	reads(t, c, "k", "2")
+	mustDo(t, servers[0], "CONFIG", "RESETSTAT")
 	mustDo(t, servers[0], "REPLICAOF", "NO", "ONE")
 	paid(t, cl)
+	if calls, _ := commandStats(t, servers[0], "evalsha"); calls > 30 {
+		t.Errorf("%d scripts to repeat one invalidation", calls)
+	}
 	reads(t, c, "k", "2")
 	reads(t, product(t, open(t, st.config()), src), "k", "2")
 }

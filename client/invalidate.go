@@ -57,7 +57,7 @@ func (c *Cache[V]) invalidateInside(ctx context.Context, keys []string, version 
 	c.counters.invalidations.Add(uint64(len(keys)))
 	versionOf := func(string) uint64 { return version }
 	reached := make(map[string]bool, len(keys))
-	do := c.invalidation(versionOf)
+	do := c.invalidation(versionOf, false)
 	do.failed = func(failed []*NodeError) []error {
 		for _, key := range keys {
 			reached[key] = true
@@ -78,8 +78,12 @@ func (c *Cache[V]) invalidateInside(ctx context.Context, keys []string, version 
 	return errors.Join(errs...)
 }
 
-// invalidation is the script that a walk runs on the owners.
-func (c *Cache[V]) invalidation(versionOf func(key string) uint64) script[V] {
+// errForgotten stands for a node that has carried out what was owed to it, but as one whose history of writes is not the one that was last seen.
+var errForgotten = errors.New("shelf: the node has another history of writes than it had, and may not keep what it was sent")
+
+// invalidation is the script that a walk runs on the owners. One that is repeated fails if the node may forget it: it is owed still, and to repeat it at once,
+// and so on until the node has been asked which history it has, would keep node and process busy with nothing else for up to a second.
+func (c *Cache[V]) invalidation(versionOf func(key string) uint64, again bool) script[V] {
 	return script[V]{
 		call: func(s *slot[V]) invalidation.Call {
 			return invalidation.Invalidate(s.names, versionOf(s.key), markTTL, noEpoch)
@@ -93,17 +97,21 @@ func (c *Cache[V]) invalidation(versionOf func(key string) uint64) script[V] {
 				c.counters.marksFailed.Add(1)
 			}
 			sent.Name, sent.Version = s.names.Data, versionOf(s.key)
-			c.confirmed(s.owner, sent)
+			if void := c.confirmed(s.owner, sent); void && again {
+				return errForgotten
+			}
 			return nil
 		},
 	}
 }
 
-// confirmed notes what a node has carried out, in case that it forgets it. If it has forgotten it already, it is owed.
-func (c *Cache[V]) confirmed(node int, sent invalidation.Sent) {
+// confirmed notes what a node has carried out, in case that it forgets it. If it has forgotten it already, it is owed, and void.
+func (c *Cache[V]) confirmed(node int, sent invalidation.Sent) (void bool) {
 	if !c.cfg.Truth && c.client.debts.logs[node].add(sent) {
 		c.client.debts.oweVoid(node)
+		return true
 	}
+	return false
 }
 
 // script is what everywhere does with the keys of one node.

@@ -134,6 +134,10 @@ func (c *Client) replicationSeen(node int, r redisnode.Replication) {
 	if other || more {
 		l.losses.Add(1) // after they are owed: who notes it now sees them
 	}
+	if other { // a replica that was promoted takes now what it has refused
+		c.debts.outbox.Wake(node, time.Now())
+		signal(c.debts.putNews)
+	}
 }
 
 // oweVoid owes to a node what it may have forgotten. Also what is owed already: its attempt may be on its way back from the run that is over.

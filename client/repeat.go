@@ -133,7 +133,7 @@ func (c *Cache[V]) walkAgain(ctx context.Context, op string, what []owed, remove
 		keys[i], _ = c.names.key(o.name)
 		versions[keys[i]] = o.version
 	}
-	do := c.invalidation(func(key string) uint64 { return versions[key] })
+	do := c.invalidation(func(key string) uint64 { return versions[key] }, true)
 	if check := do.check; removed != nil {
 		do.check = func(s *slot[V], reply any, sent invalidation.Sent) error {
 			if r, err := invalidation.ParseInvalidate(reply); err == nil && r.Removed {
