@@ -53,7 +53,7 @@ type registered interface {
 	invalidateAgain(ctx context.Context, what []owed) (failed map[string]error)
 	invalidateSecond(ctx context.Context, node int, what []owed) (through int)
 	moveOnAgain(ctx context.Context, node int, name string, version uint64) error
-	restarted(node int, micros uint64)
+	restarted(node int, micros uint64, setBack bool)
 	generationPushed(node int, name string)
 }
 

@@ -85,18 +85,30 @@ func (c *Client) runSeen(node int, n ring.Node, prev, now redisnode.Info) {
 		l.miss(time.Unix(0, old).Add(-prev.ClockOffset)) // from the clock of the node that was to ours, for the one that is
 	}
 	if floor > 0 && prev.RunID != "" {
+		setBack := prev.ClockOffset-now.ClockOffset > clockMargin
 		c.mu.RLock()
 		defer c.mu.RUnlock()
 		for _, cache := range c.caches {
-			cache.restarted(node, uint64(now.StartedAt.UnixMicro()))
+			cache.restarted(node, uint64(now.StartedAt.UnixMicro()), setBack)
 		}
 	}
 }
 
 // restarted sees that what a node has brought back from before its start is unreadable for everybody: also for who meets it later, or meets a replica that was
 // sent it. This process does not trust it in any case, so that it may wait until there is room.
-func (c *Cache[V]) restarted(node int, micros uint64) {
-	if !c.cfg.Truth {
+//
+// But if the node's clock is behind that of the run before, neither the age of an entry nor that of the last clearing tells what is from before the start:
+//  1. the clock is five minutes ahead, at 12:05; K is stored. A snapshot is written; K is deleted
+//  2. the host is restarted, its clock set right: the node starts at 12:00 and has K again, and a generation of 12:05
+//  3. five minutes later K is an entry like those that were stored since
+//
+// Then it is a Clear, and nothing is read before that is done.
+func (c *Cache[V]) restarted(node int, micros uint64, setBack bool) {
+	switch {
+	case c.cfg.Truth:
+	case setBack:
+		_ = c.oweGroup(node, c.clearDebts[node])
+	default:
 		_ = c.client.debts.put(restartDebt(c.names.of, node), node, micros)
 	}
 }
