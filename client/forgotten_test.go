@@ -9,7 +9,6 @@ import (
 	"context"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/go-shelf/shelf/client"
 	"github.com/go-shelf/shelf/internal/redistest"
