@@ -16,6 +16,7 @@ type Ability string
 const (
 	Settings    Ability = "settings"    // CONFIG, and arguments at the start: a memory limit, cluster mode
 	Restarts    Ability = "restarts"    // a process that can be killed and started at its address, with a run id
+	Snapshots   Ability = "snapshots"   // SAVE, and a restart that brings back what it kept
 	Replicas    Ability = "replicas"    // replication
 	Users       Ability = "users"       // ACL
 	Connections Ability = "connections" // CLIENT LIST, KILL and PAUSE
@@ -45,7 +46,8 @@ type Server struct {
 	Addr string // host:port
 	// Dial reaches the server instead of TCP; nil for TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Restart kills the process and starts another one at the same address, empty; it returns when that answers. nil without Restarts.
+	// Restart kills the process and starts another one at the same address, with what a SAVE has kept, else empty; it returns when that answers. nil
+	// without Restarts.
 	Restart func(tb testing.TB)
 	// Replica starts a replica, which may still be connecting when it is returned. nil without Replicas.
 	Replica func(tb testing.TB) Server

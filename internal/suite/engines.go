@@ -18,7 +18,7 @@ import (
 func Processes() Engine {
 	_, err := redistest.Find()
 	return Engine{Name: "processes", Missing: err, Start: func(tb testing.TB, args ...string) Server {
-		return process(redistest.Start(tb, redistest.Config{Args: args}))
+		return process(redistest.Start(tb, redistest.Config{Args: args, Persist: true})) // nothing is saved but by SAVE
 	}}
 }
 
@@ -26,7 +26,7 @@ func process(s *redistest.Server) Server {
 	return Server{
 		Addr:    s.Addr(),
 		Restart: func(testing.TB) { s.Restart() }, // what fails there fails the test that started it
-		Replica: func(tb testing.TB) Server { return process(s.Replica(tb, redistest.Config{})) },
+		Replica: func(tb testing.TB) Server { return process(s.Replica(tb, redistest.Config{Persist: true})) },
 	}
 }
 
@@ -41,6 +41,7 @@ func Embedded() Engine {
 		Lacks: map[Ability]string{
 			Settings:    fmt.Sprintf(noCommand, "CONFIG, no memory limit and no cluster mode"),
 			Restarts:    "it is no process, and has no run id: a session cannot tell that the node came back empty",
+			Snapshots:   fmt.Sprintf(noCommand, "SAVE"),
 			Replicas:    fmt.Sprintf(noCommand, "replication"),
 			Users:       fmt.Sprintf(noCommand, "ACL"),
 			Pushes:      fmt.Sprintf(noCommand, "CLIENT TRACKING: a copy in another process lives L1BlindTTL"),

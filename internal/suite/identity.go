@@ -5,6 +5,8 @@ package suite
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +40,7 @@ func abilities(s *scene) {
 			}
 			return err
 		},
+		Snapshots: func() error { return snapshot(s) },
 	}
 	for a, probe := range probes {
 		if err, lacks := probe(), s.engine.Lacks[a] != ""; (err != nil) != lacks {
@@ -49,6 +52,23 @@ func abilities(s *scene) {
 			s.Errorf("the engine lacks %q, which is no ability", a)
 		}
 	}
+}
+
+// snapshot tries whether what SAVE keeps comes back, and nothing else does.
+func snapshot(s *scene) error {
+	ctx := s.Context()
+	err := errors.Join(s.raw(0).Set(ctx, "kept", "1", 0).Err(), s.raw(0).Do(ctx, "SAVE").Err(), s.raw(0).Set(ctx, "lost", "1", 0).Err())
+	if err == nil && s.servers[0].Restart == nil {
+		err = errors.New("no Restart")
+	}
+	if err != nil {
+		return err
+	}
+	s.restored()
+	if names, err := s.raw(0).Keys(ctx, "*").Result(); err != nil || !slices.Equal(names, []string{"kept"}) {
+		return fmt.Errorf("after SAVE and a restart there are %q, %v; want \"kept\" alone", names, err)
+	}
+	return nil
 }
 
 func identity(s *scene) {

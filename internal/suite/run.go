@@ -24,7 +24,7 @@ type behaviour struct {
 }
 
 // all are the behaviours, in the order in which they run.
-var all = slices.Concat(engines, reading, writing, versions, groups, pushes, lifetimes, batches, contents, names, rawData, scripts, trouble, servers)
+var all = slices.Concat(engines, reading, writing, versions, groups, pushes, lifetimes, batches, contents, names, rawData, scripts, trouble, owed, seconds, snapshots, servers)
 
 // Outcome is what became of one behaviour on one engine.
 type Outcome string

@@ -106,10 +106,13 @@ func namespaceRights(s *scene) {
 	cfg.Namespace = "mine"
 	everything(s, cfg)
 	cfg.Namespace = "theirs"
-	c := on(s, s.client(cfg), plain(newSource(row{Text: "a"}).load))
+	cl := s.client(cfg)
+	c := on(s, cl, plain(newSource(row{Text: "a"}).load))
 	want(s, c, "k", row{Text: "a"}, client.LayerSource)
 	want(s, c, "k", row{Text: "a"}, client.LayerSource)
 	unreached(s, c.Invalidate(s.Context(), "k"), "permission")
+	user(s, "~* "+Rights) // else Close would report what is owed
+	s.paid(cl)
 }
 
 func wrongPassword(s *scene) {
@@ -122,6 +125,8 @@ func wrongPassword(s *scene) {
 	if err := cl.Stats().Nodes[0].LastError; err == nil {
 		s.Error("LastError is nil")
 	}
+	s.do(0, "ACL", "SETUSER", "shelf", ">wrong") // now it is right
+	s.paid(cl)
 }
 
 func closes(s *scene) {

@@ -20,6 +20,7 @@ var versions = []behaviour{
 	{name: "a mark lives ten seconds, and the larger version stays in it", test: markLives},
 	{name: "versions are full uint64s: above 2^53 they are told apart", test: largeVersions},
 	{name: "Set: the larger version wins, the equal one is taken", test: setVersions},
+	{name: "WriteThrough announces the version: a loader that lags does not bring the old row back", test: writeThroughMarks},
 	{name: "a late refresh does not replace a newer entry by an older", test: olderRefresh},
 }
 
@@ -143,5 +144,35 @@ func olderRefresh(s *scene) {
 	want(s, c, "k", row{2, "new"}, client.LayerL2)
 	if n := c.Stats().FillsRefused; n != 1 {
 		s.Errorf("FillsRefused is %d, want 1", n)
+	}
+}
+
+// writeThroughMarks: stored, or crossed by an invalidation that knows no version.
+func writeThroughMarks(s *scene) {
+	for _, crossed := range []bool{false, true} {
+		key := map[bool]string{false: "stored", true: "crossed"}[crossed]
+		src := newSource(row{1, "old"}) // a database replica that lags
+		a, b := open(s, versioned(src.load)), open(s, versioned(src.load))
+		_, err := a.WriteThrough(s.Context(), key, func(ctx context.Context) (row, error) {
+			if crossed {
+				return row{2, "new"}, b.Invalidate(ctx, key)
+			}
+			return row{2, "new"}, nil
+		})
+		s.must(err)
+		if !crossed {
+			want(s, b, key, row{2, "new"}, client.LayerL2)
+			s.must(b.Invalidate(s.Context(), key)) // by somebody who knows no version either
+		}
+		if r, err := b.Lookup(s.Context(), key); err != nil || r.Value != (row{1, "old"}) || !r.Stale || r.Layer != client.LayerSource {
+			s.Errorf("%s: %+v, %v; want the old row, marked stale", key, r, err)
+		}
+		p := where(s, b, key)
+		if ttl := p.ttl(p.mark); p.has(p.data) || ttl > 10*time.Second || ttl <= 0 {
+			s.Errorf("%s: entry %v, a mark for %v; want the mark alone, for 10 s", key, p.has(p.data), ttl)
+		}
+		src.set(key, row{2, "new"}) // it has caught up
+		want(s, b, key, row{2, "new"}, client.LayerSource)
+		want(s, a, key, row{2, "new"}, client.LayerL2)
 	}
 }
