@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 type Node struct {
 	id     string
 	server *miniredis.Miniredis
+	clock  clock
 
 	mu    sync.Mutex // guards what follows
 	down  bool
@@ -28,9 +30,8 @@ type Node struct {
 }
 
 func newNode(id string) *Node {
-	n := &Node{id: id, server: miniredis.NewMiniRedis(), conns: make(map[*conn]struct{})}
-	n.server.ClockTTL(true)
-	return n
+	server := miniredis.NewMiniRedis()
+	return &Node{id: id, server: server, clock: newClock(server), conns: make(map[*conn]struct{})}
 }
 
 // ID is the node's id in the configuration.
@@ -80,17 +81,17 @@ func (n *Node) Fail(message string) { n.server.SetError(message) }
 func (n *Node) Flush() { n.server.FlushAll() }
 
 // Keys lists the physical keys that the node stores now, sorted: entries and their companions.
-func (n *Node) Keys() []string { return n.server.Keys() }
+func (n *Node) Keys() []string { return n.present().Keys() }
 
 // Get returns the bytes stored under a physical key.
 func (n *Node) Get(key string) (value []byte, ok bool) {
-	v, err := n.server.Get(key)
+	v, err := n.present().Get(key)
 	return []byte(v), err == nil
 }
 
 // Set stores bytes under a physical key with no expiry: to plant what some other program may have left there.
 func (n *Node) Set(key string, value []byte) error {
-	if err := n.server.Set(key, string(value)); err != nil {
+	if err := n.present().Set(key, string(value)); err != nil {
 		return fmt.Errorf("clienttest: set %q on %s: %w", key, n.id, err)
 	}
 	return nil
@@ -100,15 +101,21 @@ func (n *Node) Set(key string, value []byte) error {
 func (n *Node) Delete(key string) { n.server.Del(key) }
 
 // TTL is what is left of a physical key's life; 0 when it has no expiry or is not there.
-func (n *Node) TTL(key string) time.Duration { return n.server.TTL(key) }
+func (n *Node) TTL(key string) time.Duration { return n.present().TTL(key) }
 
 // FastForward lets d pass for the expiry of the node's keys alone. In a synctest bubble time.Sleep does that, for everything.
-func (n *Node) FastForward(d time.Duration) { n.server.FastForward(d) }
+func (n *Node) FastForward(d time.Duration) { n.present().FastForward(d) }
 
 // SetTime sets the node's clock, which TIME and expiry go by, to t, as an operator or NTP does, and stops it there until the next call; the zero time lets it
 // follow the true time again. Set forward, keys expire by as much earlier. Set back, they live on for what was left of them (a real server
 // keeps them longer by the step).
-func (n *Node) SetTime(t time.Time) { n.server.SetTime(t) }
+func (n *Node) SetTime(t time.Time) { n.clock.set(t) }
+
+// present is the server with its keys as they are now.
+func (n *Node) present() *miniredis.Miniredis {
+	n.clock.follow()
+	return n.server
+}
 
 // dial is the Dialer that the configuration hands to the driver.
 func (n *Node) dial(context.Context, string, string) (net.Conn, error) {
@@ -139,6 +146,9 @@ func (n *Node) close() {
 	n.pumps.Wait()
 	n.server.Close()
 }
+
+// pieceBytes is the size of the server's own read buffer.
+const pieceBytes = 4 << 10
 
 // conn is a client's connection. Requests pass through a goroutine of its own, so that a delayed or swallowed one does not block the
 // writer: the client's timeout then runs on the reply, as it does on a network.
@@ -173,11 +183,23 @@ func (c *conn) pump() {
 			if delay > 0 && !c.sleep(delay) {
 				return
 			}
-			if _, err := c.Conn.Write(b); err != nil {
+			if !c.deliver(b) {
 				return
 			}
 		}
 	}
+}
+
+// deliver hands bytes to the server. It does so in pieces: those of a long pipeline wait until the server has served what is before them, and
+// meanwhile time passes.
+func (c *conn) deliver(b []byte) bool {
+	for piece := range slices.Chunk(b, pieceBytes) {
+		c.node.clock.follow()
+		if _, err := c.Conn.Write(piece); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *conn) sleep(d time.Duration) bool {

@@ -11,6 +11,10 @@
 // The nodes are miniredis servers that are reached through in-memory pipes: nothing listens on a port, nothing must be installed, and they work
 // inside a testing/synctest bubble, where TTLs, leases and timeouts pass on the bubble's clock (start them inside it). They are faithful in what a
 // cache does; they have no client tracking, no memory limit and no replicas. They are meant for tests and demonstrations, not for service.
+//
+// Many keys do not make them slow, but scripts are: a node runs some 3,000 a second, a tenth of that under the race detector or on a busy
+// machine, and a miss takes two. Who warms thousands of keys there raises Config.OperationTimeout or lowers WarmOptions.Rate. Outside of a bubble,
+// a node with very many keys is up to 50 ms early or late with their expiry.
 package clienttest
 
 import (
