@@ -127,7 +127,7 @@ func (l *Limiter) queue(ctx context.Context) error {
 	if l.stats.Queued >= l.config.Queue {
 		l.stats.Rejected++
 		l.mu.Unlock()
-		return fmt.Errorf("%w: %d loads are running and %d waiting", ErrOverloaded, l.config.Max, l.config.Queue)
+		return fmt.Errorf("%w: %d loads are running (Max) and %d waiting (Queue)", ErrOverloaded, l.config.Max, l.config.Queue)
 	}
 	l.stats.Queued++
 	l.mu.Unlock()
@@ -146,7 +146,7 @@ func (l *Limiter) queue(ctx context.Context) error {
 		return ctx.Err()
 	default:
 		l.stats.Rejected++
-		return fmt.Errorf("%w: no place within %v", ErrOverloaded, l.config.QueueTimeout)
+		return fmt.Errorf("%w: no place within %v (QueueTimeout)", ErrOverloaded, l.config.QueueTimeout)
 	}
 }
 

@@ -100,7 +100,9 @@ func timedOut(err error) bool {
 func (s *Session) failure(ctx context.Context, op string, err error) error {
 	var reply redis.Error
 	switch {
-	case errors.As(err, &reply), errors.Is(err, ErrRunChanged):
+	case errors.As(err, &reply):
+		err = authenticating(err, reply.Error())
+	case errors.Is(err, ErrRunChanged):
 	case s.node.closed():
 		err = ErrClosed
 	default:
@@ -116,6 +118,17 @@ func (s *Session) failure(ctx context.Context, op string, err error) error {
 		s.node.ailing.Store(true)
 	}
 	return e
+}
+
+// authenticating says what to do about a node that does not let this client in.
+func authenticating(err error, reply string) error {
+	switch {
+	case strings.HasPrefix(reply, "NOAUTH"):
+		return &connectError{"the node wants a password, or a user and a password (Config.Redis)", err}
+	case strings.HasPrefix(reply, "WRONGPASS"):
+		return &connectError{"the node does not know this user and password (Config.Redis)", err}
+	}
+	return err
 }
 
 // Ailing reports whether the latest command whose outcome is known failed with trouble ([IsTrouble]); that our own queue for a connection was

@@ -73,6 +73,24 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
+// TestWithoutScript: what is left of an error reply is the command's own.
+func TestWithoutScript(t *testing.T) {
+	const own = "ERR value is not an integer or out of range"
+	for _, text := range []string{
+		own, own + " script: 0123, on @user_script:21.",
+		"ERR Error running script (call to f_12): @user_script:21: " + own, // Redis 6
+		"ERR Error running script (call to f_12): @user_script:21: @user_script: 21: -" + own,
+	} {
+		err := withoutScript(&Error{"a", "EVALSHA incr", replyError(text)})
+		if want := "redisnode: a: EVALSHA incr: " + own; err.Error() != want || !IsNoInteger(err) {
+			t.Errorf("%q becomes %v, want %s", text, err, want)
+		}
+	}
+	if err := error(&Error{"a", "EVALSHA incr", io.EOF}); withoutScript(err) != err {
+		t.Error("no error reply is changed")
+	}
+}
+
 func TestErrorTextAndChain(t *testing.T) {
 	err := error(&Error{"cache-a", "GET", &connectError{"connecting", io.EOF}})
 	if got, want := err.Error(), "redisnode: cache-a: GET: connecting: EOF"; got != want {

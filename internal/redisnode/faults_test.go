@@ -106,6 +106,9 @@ func TestPasswords(t *testing.T) {
 		if !strings.Contains(err.Error(), "WRONGPASS") && !strings.Contains(err.Error(), "NOAUTH") {
 			t.Errorf("%s: %v does not say so", what, err)
 		}
+		if !strings.Contains(err.Error(), "password (Config.Redis)") || strings.Contains(err.Error(), "+info") {
+			t.Errorf("%s: %v must say what to do, and not what an ACL user needs", what, err)
+		}
 	}
 	mustProbe(t, auth("", "secret"))
 

@@ -88,7 +88,11 @@ func (n *Node) greet(ctx context.Context, cn *redis.Conn) (greeting, error) {
 	case unknownToServer(err):
 		g.engine = EngineEmbedded
 	default:
-		return greeting{}, &connectError{"INFO on a new connection (an ACL user needs +info)", err}
+		doing := "INFO on a new connection"
+		if redis.HasErrorPrefix(err, "NOPERM") {
+			doing += " (an ACL user needs +info)"
+		}
+		return greeting{}, &connectError{doing, err}
 	}
 	if now, err := clock.Result(); err == nil {
 		g.clock, g.hasClock = newReading(sent, received, now), true

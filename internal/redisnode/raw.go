@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -130,7 +131,7 @@ func (n *Node) DoMany(ctx context.Context, cs []Command) []Result {
 func (n *Node) Incr(ctx context.Context, key string, by int64, ttl time.Duration) (int64, error) {
 	reply, err := n.Eval(ctx, Call{Script: incrScript, Keys: []string{key}, Args: []any{by, ttl.Milliseconds()}})
 	if err != nil {
-		return 0, err
+		return 0, withoutScript(err)
 	}
 	text, _ := reply.(string)
 	count, err := strconv.ParseInt(text, 10, 64)
@@ -138,6 +139,32 @@ func (n *Node) Incr(ctx context.Context, key string, by int64, ttl time.Duration
 		return 0, n.nonsense("EVALSHA incr", reply)
 	}
 	return count, nil
+}
+
+// withoutScript takes off an error reply what the engine says of the script in which a command failed: its hash, its line. The caller has sent no
+// script. Since Redis 7 that comes behind the command's own error, before it came in front.
+func withoutScript(err error) error {
+	var e *Error
+	reply := redis.Error(nil)
+	if !errors.As(err, &e) || !errors.As(e.Err, &reply) {
+		return err
+	}
+	text, _, _ := strings.Cut(reply.Error(), " script: ")
+	if strings.HasPrefix(text, "ERR Error running script") {
+		text = strings.TrimPrefix(text[strings.LastIndex(text, ": ")+2:], "-")
+	}
+	return &Error{Node: e.Node, Op: e.Op, Err: plainReply(text)}
+}
+
+// plainReply is an error reply, as the driver's are.
+type plainReply string
+
+func (r plainReply) Error() string { return string(r) }
+func (plainReply) RedisError()     {}
+
+// IsNoInteger reports whether err says that a counter is to be changed where no 64-bit integer is.
+func IsNoInteger(err error) bool {
+	return IsRefusal(err) && strings.Contains(err.Error(), "ERR value is not an integer")
 }
 
 // nonsense is the error for a reply that the command cannot have.

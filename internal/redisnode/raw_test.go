@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -70,6 +71,8 @@ func TestIncrIsExactAndExpires(t *testing.T) {
 		for _, key := range []string{"text", "full"} {
 			if got, err := n.Incr(ctx, key, 1, time.Minute); !redisnode.IsRefusal(err) || got != 0 {
 				t.Errorf("Incr of %q: %d, %v, want a refusal", key, got, err)
+			} else if redisnode.IsNoInteger(err) != (key == "text") || strings.Contains(err.Error(), "script") {
+				t.Errorf("Incr of %q: %v must say what is there, and nothing of our script", key, err)
 			}
 		}
 	})
