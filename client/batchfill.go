@@ -26,6 +26,7 @@ func (r *batchRun[V]) loadAndFill(ctx context.Context, grants []grant[V], place 
 	r.c.countFailure(err)
 	if err != nil {
 		r.releaseAll(ctx, leases) // before anybody hears of it: who tries again at once must not find them held
+		err = r.c.explain(err, keysOfGrants(grants)...)
 		for _, g := range grants {
 			r.fail(g.slot, err)
 		}
@@ -92,10 +93,7 @@ func (r *batchRun[V]) loadAgain(ctx context.Context, grants []grant[V], loaded m
 // loadMany is one call of the loader, under the guard: the place is given back when the loader has really ended. Keys that it does not
 // return do not exist.
 func (r *batchRun[V]) loadMany(ctx context.Context, grants []grant[V], place *stampede.Place) (map[string]stampede.Loaded[entry[V]], error) {
-	keys := make([]string, len(grants))
-	for i, g := range grants {
-		keys[i] = g.key
-	}
+	keys := keysOfGrants(grants)
 	return stampede.Call(place.With(ctx), r.c.client.guard, r.c.cfg.LoadTimeout, func(ctx context.Context) (map[string]stampede.Loaded[entry[V]], error) {
 		ctx, scope := scoped(ctx, r.c, keys)
 		defer scope.over.Store(true)
@@ -114,6 +112,14 @@ func (r *batchRun[V]) loadMany(ctx context.Context, grants []grant[V], place *st
 	}, place.Release)
 }
 
+func keysOfGrants[V any](grants []grant[V]) []string {
+	keys := make([]string, len(grants))
+	for i, g := range grants {
+		keys[i] = g.key
+	}
+	return keys
+}
+
 // fill stores, one pipeline a node and run of its server process.
 func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[string]stampede.Loaded[entry[V]], leases map[string]*lease[V]) {
 	slots := make([]*slot[V], len(fills))
@@ -126,7 +132,7 @@ func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[str
 		entryOf := func(s *slot[V]) *entry[V] { e := loaded[s.key].Entry; return &e }
 		if err := stageAll(ctx, part, entryOf); err != nil {
 			for _, s := range part {
-				r.unfilled(s, loaded[s.key].Entry)
+				r.unfilled(s, loaded[s.key].Entry, err)
 			}
 			return err
 		}
@@ -141,7 +147,7 @@ func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[str
 			o.entry.wire, o.entry.body, o.entry.stamp = nil, nil, s.gen.Seq
 			if reply.Err != nil {
 				r.c.counters.fillErrors.Add(1)
-				o.down = true
+				o.down, o.cause = true, reply.Err
 			} else if verdict, err := s.filled(reply.Reply); err == nil {
 				o.refused, o.filled, o.stale = verdict == stampede.LeaseLost, verdict == stampede.Stored, verdict == stampede.Older
 				leases[s.key].used = true
@@ -149,14 +155,14 @@ func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[str
 			r.finish(s, o)
 		}
 		return troubleIn(replies)
-	}, func(s *slot[V], _ error) { r.unfilled(s, loaded[s.key].Entry) })
+	}, func(s *slot[V], failed error) { r.unfilled(s, loaded[s.key].Entry, failed) })
 }
 
 // unfilled settles a key whose node did not answer when its value was to be stored.
-func (r *batchRun[V]) unfilled(s *slot[V], e entry[V]) {
+func (r *batchRun[V]) unfilled(s *slot[V], e entry[V], cause error) {
 	r.c.counters.fillErrors.Add(1)
 	e.wire, e.body = nil, nil
-	r.finish(s, outcome[V]{entry: e, layer: LayerSource, storable: true, down: true})
+	r.finish(s, outcome[V]{entry: e, layer: LayerSource, storable: true, down: true, cause: cause})
 }
 
 // releaseAll gives back what is left of the leases: those of loads that failed, were stale, or cannot be stored.

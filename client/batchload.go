@@ -56,7 +56,7 @@ func (b *batch[V]) load(ctx context.Context, missing []wanted[V]) {
 	case b.c.cfg.Truth:
 		for _, w := range missing {
 			if w.cause != nil {
-				b.settle(w.key, nil, &NodeError{Node: w.nodeID(), Op: "get", Keys: []string{w.key}, Err: closedError(w.cause)})
+				b.settle(w.key, nil, &NodeError{Node: w.nodeID(), Cache: b.c.cfg.Name, Op: "get", Keys: []string{w.key}, Err: closedError(w.cause)})
 			}
 		}
 	case b.c.cfg.LoadMany == nil:

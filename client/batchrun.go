@@ -102,6 +102,7 @@ func (r *batchRun[V]) wanted(slots []*slot[V]) (rest []*slot[V]) {
 func (r *batchRun[V]) leaseAndLoad(ctx context.Context, slots []*slot[V], withoutLease bool) (held []*slot[V]) {
 	place, err := r.c.client.limiter.Acquire(ctx)
 	if err != nil {
+		err = r.c.explain(err, keysOf(slots)...)
 		for _, s := range slots {
 			r.fail(s, err)
 		}
@@ -129,7 +130,10 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 	var mu sync.Mutex
 	var up []*slot[V]
 	for _, s := range slots {
-		if s.down = s.down || r.c.owes(s); s.down {
+		if r.c.owes(s) {
+			s.down, s.cause = true, errOwed
+		}
+		if s.down {
 			grants = append(grants, grant[V]{slot: s})
 			continue
 		}
@@ -152,7 +156,7 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 			defer mu.Unlock()
 			switch {
 			case err != nil:
-				s.down = true
+				s.down, s.cause = true, err
 				grants = append(grants, grant[V]{slot: s, token: tokens[i], lost: true})
 			case st.Found:
 				r.finish(s, outcome[V]{entry: st.Entry, layer: LayerL2, storable: true})
@@ -168,7 +172,7 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 	}, func(s *slot[V], failed error) {
 		mu.Lock()
 		defer mu.Unlock()
-		s.down = true
+		s.down, s.cause = true, failed
 		grants = append(grants, grant[V]{slot: s})
 	})
 	return grants, held

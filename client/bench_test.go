@@ -19,8 +19,8 @@ import (
 	"github.com/go-shelf/shelf/ring"
 )
 
-// realNodes is a configuration of real nodes for benchmarks.
-func realNodes(b *testing.B, n int) client.Config {
+// realNodes is a configuration of real nodes.
+func realNodes(b testing.TB, n int) client.Config {
 	b.Helper()
 	cfg := client.Config{OperationTimeout: time.Second}
 	for i, s := range redistest.StartNodes(b, n) {

@@ -99,7 +99,7 @@ func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalida
 				if c.oweGroup(i, name) != nil {
 					err = c.client.debts.full(err)
 				}
-				errs[i] = &NodeError{Node: c.client.nodeID(i), Op: op, Err: err}
+				errs[i] = &NodeError{Node: c.client.nodeID(i), Cache: c.cfg.Name, Op: op, Tag: tag, Err: closedError(err)}
 			}
 		})
 	}

@@ -123,7 +123,7 @@ func (c *Cache[V]) owe(failed []*NodeError, versionOf func(key string) uint64) [
 			errs = append(errs, e)
 			continue
 		}
-		full := &NodeError{Node: e.Node, Op: e.Op}
+		full := &NodeError{Node: e.Node, Cache: e.Cache, Op: e.Op}
 		kept := e.Keys[:0:0]
 		for _, key := range e.Keys {
 			s := c.slot(key)

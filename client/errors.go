@@ -18,8 +18,8 @@ import (
 // there is no loader, in a cache that is itself the truth, it is a *NodeError.)
 var (
 	// ErrNotFound says that the source has no such row. A loader returns it (wrapped or not) to say so, and then it is
-	// remembered for the negative TTL; any other error is never remembered. A remembered absence is this very error, without what
-	// the loader had wrapped around it.
+	// remembered for the negative TTL; any other error is never remembered. Callers always get this very error, without what the
+	// loader had wrapped around it: also those for whom it was loaded.
 	ErrNotFound = errors.New("shelf: not found")
 
 	// ErrInvalidKey is returned, before any I/O, for a key that is empty or longer than MaxKeyBytes; and by the raw operations of a Client for a
@@ -131,15 +131,28 @@ func (e keyErrors) Unwrap() []error { return e }
 // NodeError says that a call could not do its work on a node, and for which keys: a write (an invalidation, a Set), a read of a cache that is itself
 // the truth, a raw operation, a key of Warm.
 type NodeError struct {
-	Node string   // the node's id
-	Op   string   // the method in small letters: "invalidate", "set", "get", "clear", "invalidate tag", "warm", "mget", ...; or "second delete"
-	Keys []string // the caller's keys that were not reached; none of Clear and InvalidateTag; from Client.Close, the names of what is owed
-	Err  error
+	Node  string   // the node's id
+	Cache string   // the cache's name; "" of raw operations, and of what Close reports
+	Op    string   // the method in small letters: "invalidate", "set", "get", "clear", "invalidate tag", "warm", "mget", ...; or "second delete"
+	Tag   string   // of InvalidateTag
+	Keys  []string // the caller's keys that were not reached; none of Clear and InvalidateTag; from Client.Close, the names of entries
+	Err   error
 }
 
 func (e *NodeError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "shelf: %s on node %s failed", e.Op, e.Node)
+	of := ""
+	if e.Cache != "" {
+		of = " of cache " + e.Cache
+	}
+	b.WriteString("shelf: " + e.Op)
+	if e.Tag != "" {
+		b.WriteString(" " + shortKey(e.Tag))
+	}
+	if len(e.Keys) == 0 {
+		b.WriteString(of)
+	}
+	fmt.Fprintf(&b, " on node %s failed", e.Node)
 	for i, k := range e.Keys {
 		if i == 3 {
 			fmt.Fprintf(&b, " and %d more", len(e.Keys)-i)
@@ -150,6 +163,9 @@ func (e *NodeError) Error() string {
 		}
 		b.WriteString(" " + shortKey(k))
 	}
+	if len(e.Keys) > 0 {
+		b.WriteString(of)
+	}
 	fmt.Fprintf(&b, ": %v", e.Err)
 	return b.String()
 }
@@ -158,7 +174,8 @@ func (e *NodeError) Error() string {
 func (e *NodeError) Unwrap() error { return e.Err }
 
 // Unavailable reports whether err says that a node could not be reached or could not do its work just now, so that trying
-// again later may help.
+// again later may help. A node that refuses this client (NOAUTH, WRONGPASS, NOPERM: a password or an ACL rule is missing, here or there) counts as one that cannot
+// be reached: reads go to the loader, and it helps again when somebody has set that right.
 func Unavailable(err error) bool { return redisnode.IsTrouble(err) }
 
 // NodesOnly reports whether err is not nil and says nothing but that nodes were not reached: every error in it is a *NodeError. After a

@@ -207,7 +207,7 @@ func (c *Cache[V]) result(e *entry[V], layer Layer, s *slot[V], stale bool) (Res
 func (c *Cache[V]) noSource(s *slot[V]) (Result[V], error) {
 	r := Result[V]{Node: s.nodeID()}
 	if s.cause != nil {
-		return r, &NodeError{Node: s.nodeID(), Op: "get", Keys: []string{s.key}, Err: closedError(s.cause)}
+		return r, &NodeError{Node: s.nodeID(), Cache: c.cfg.Name, Op: "get", Keys: []string{s.key}, Err: closedError(s.cause)}
 	}
 	return r, ErrNotFound
 }

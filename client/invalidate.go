@@ -37,8 +37,13 @@ func (c *Cache[V]) InvalidateVersion(ctx context.Context, key string, version ui
 }
 
 // InvalidateMany is Invalidate for many keys: one pipeline a node, the nodes in parallel. The error joins one *NodeError for each node that was
-// not reached, with the keys in question; the other keys are done.
+// not reached, with the keys in question; the other keys are done. An invalid key fails the whole call before any I/O.
 func (c *Cache[V]) InvalidateMany(ctx context.Context, keys []string) error {
+	for i, k := range keys {
+		if err := checkKey(k); err != nil && !c.closed.Load() {
+			return fmt.Errorf("shelf: keys[%d]: %w", i, err)
+		}
+	}
 	return c.invalidate(ctx, keys, 0)
 }
 
@@ -160,7 +165,7 @@ func (c *Cache[V]) everywhere(ctx context.Context, op string, keys []string, do 
 
 // onNode is one node's part of everywhere, in pipelines of a bounded number of commands. nil: all went well.
 func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], do script[V]) *NodeError {
-	failed := &NodeError{Node: slots[0].nodeID(), Op: op}
+	failed := &NodeError{Node: slots[0].nodeID(), Cache: c.cfg.Name, Op: op}
 	if op == opSet { // an entry carries the node's time, which must be known
 		failed.Err = slots[0].node.Meet(ctx)
 	}
@@ -195,6 +200,7 @@ func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], do s
 		return nil
 	}
 	c.counters.nodeErrors.Add(1)
+	failed.Err = closedError(failed.Err)
 	return failed
 }
 
@@ -250,7 +256,8 @@ func (c *Cache[V]) again(key string, version uint64) error {
 	signal(d.laterNews)
 	if err != nil {
 		c.counters.secondsRefused.Add(1)
-		return &NodeError{Node: c.slot(key).nodeID(), Op: opSecondDelete, Keys: []string{key}, Err: fmt.Errorf("the invalidation is done, but no second one will come: %w: as many as Config.SecondDeleteQueue (%d) are waiting", ErrSecondDeletesFull, d.later.Len())}
+		return &NodeError{Node: c.slot(key).nodeID(), Cache: c.cfg.Name, Op: opSecondDelete, Keys: []string{key},
+			Err: fmt.Errorf("the invalidation is done, but no second one will come: %w: as many as Config.SecondDeleteQueue (%d) are waiting", ErrSecondDeletesFull, d.later.Len())}
 	}
 	return nil
 }

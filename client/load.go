@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,7 @@ func SetTTL(ctx context.Context, key string, ttl time.Duration) error {
 		return fmt.Errorf("shelf: SetTTL: the context is not that of a loader of key %s", shortKey(key))
 	}
 	if err := checkTTL("ttl", ttl); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalidTTL, err)
+		return fmt.Errorf("%w: SetTTL of key %s: %s", ErrInvalidTTL, shortKey(key), strings.TrimPrefix(err.Error(), "shelf: "))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,8 @@ type outcome[V any] struct {
 	filled  bool // the entry was stored
 	// storable: the entry may be kept, here too; not what is too large, or an absence that the cache does not remember.
 	storable bool
-	down     bool // the node was not there for the lease
+	down     bool  // the node was not there for the lease
+	cause    error // why, where a batch knows it
 }
 
 // tooLate says whether what a flight brought may be older than an invalidation that had returned nil before this caller joined it. Only a fill
@@ -114,7 +115,7 @@ func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode s
 	})
 	c.countFailure(err)
 	if err != nil {
-		return outcome[V]{}, err
+		return outcome[V]{}, c.explain(err, s.key)
 	}
 	if out.Stale {
 		c.counters.loadsStale.Add(1)

@@ -50,7 +50,7 @@ func (c *Client) Get(ctx context.Context, name string) (value []byte, found bool
 // call, its error is returned as it is; when it ends meanwhile, the *NodeError wraps it. After Close every call is ErrClosed; Close waits for
 // those under way.
 func (c *Client) Set(ctx context.Context, name string, value []byte, ttl time.Duration) error {
-	if err := firstError(checkRawTTL(ttl, true), checkRawValue(name, value)); err != nil {
+	if err := firstError(checkRawTTL("set", name, ttl, true), checkRawValue(name, value)); err != nil {
 		return err
 	}
 	n, err := c.beginRaw(ctx, name)
@@ -65,7 +65,7 @@ func (c *Client) Set(ctx context.Context, name string, value []byte, ttl time.Du
 // SetNX is Set where nothing is there yet; stored says whether that was so. It makes a simple lock: the value is a random token and ttl bounds
 // how long a holder that died keeps others out. After an error it is not known whether it was stored: read the name and look for the token.
 func (c *Client) SetNX(ctx context.Context, name string, value []byte, ttl time.Duration) (stored bool, err error) {
-	if err := firstError(checkRawTTL(ttl, true), checkRawValue(name, value)); err != nil {
+	if err := firstError(checkRawTTL("setnx", name, ttl, true), checkRawValue(name, value)); err != nil {
 		return false, err
 	}
 	n, err := c.beginRaw(ctx, name)
@@ -80,7 +80,7 @@ func (c *Client) SetNX(ctx context.Context, name string, value []byte, ttl time.
 // Expire gives what is under a name a new time to live, from now; found says whether something is there. ttl is 1 ms to MaxTTL: neither zero
 // nor a negative one deletes, as it would in Redis, and NoExpiry is refused too (Client.Node(name).Persist takes an expiry away). One round trip.
 func (c *Client) Expire(ctx context.Context, name string, ttl time.Duration) (found bool, err error) {
-	if err := checkRawTTL(ttl, false); err != nil {
+	if err := checkRawTTL("expire", name, ttl, false); err != nil {
 		return false, err
 	}
 	n, err := c.beginRaw(ctx, name)
@@ -93,7 +93,7 @@ func (c *Client) Expire(ctx context.Context, name string, ttl time.Duration) (fo
 }
 
 // TTL returns what is left of the life of what is under a name, in whole milliseconds (so 0 is less than one), or NoExpiry; found says whether
-// something is there. One round trip.
+// something is there. Compare with NoExpiry first: it is a negative number, and so below every bound. One round trip.
 func (c *Client) TTL(ctx context.Context, name string) (left time.Duration, found bool, err error) {
 	n, err := c.beginRaw(ctx, name)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Client) TTL(ctx context.Context, name string) (left time.Duration, foun
 //
 // An Incr that failed with a *NodeError may have been done: who repeats it may count twice. One round trip.
 func (c *Client) Incr(ctx context.Context, name string, by int64, ttl time.Duration) (int64, error) {
-	if err := checkRawTTL(ttl, true); err != nil {
+	if err := checkRawTTL("incr", name, ttl, true); err != nil {
 		return 0, err
 	}
 	n, err := c.beginRaw(ctx, name)
@@ -178,19 +178,24 @@ func (c *Client) checkRawName(name string) error {
 	return nil
 }
 
-// checkRawTTL is the rule for the time to live of a raw name.
-func checkRawTTL(ttl time.Duration, orNone bool) error {
+// checkRawTTL is the rule for the time to live of a raw name; op is the operation, name "" where it has many.
+func checkRawTTL(op, name string, ttl time.Duration, orNone bool) error {
 	if orNone && ttl == NoExpiry {
 		return nil
 	}
 	if ttl >= time.Millisecond && ttl <= MaxTTL {
 		return nil
 	}
-	also := ""
+	if name != "" {
+		op += " of " + shortKey(name)
+	}
+	is, also := ttl.String(), ""
 	if orNone {
 		also = ", or NoExpiry"
+	} else if ttl == NoExpiry {
+		is, also = "NoExpiry", "; to take an expiry away: Client.Node(name).Persist"
 	}
-	return fmt.Errorf("%w: it is %v: must be from 1ms to %v%s", ErrInvalidTTL, ttl, MaxTTL, also)
+	return fmt.Errorf("%w: %s: it is %s: must be from 1ms to %v%s", ErrInvalidTTL, op, is, MaxTTL, also)
 }
 
 func checkRawValue(name string, value []byte) error {
@@ -215,6 +220,8 @@ func (c *Client) rawError(n *redisnode.Node, op string, err error, name string) 
 	switch {
 	case err == nil:
 		return nil
+	case redisnode.IsNoInteger(err):
+		return &KeyError{name, fmt.Errorf("%s: it does not hold a 64-bit integer: %w", op, err)}
 	case redisnode.IsRefusal(err):
 		return &KeyError{name, err}
 	}

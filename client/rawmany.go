@@ -56,7 +56,7 @@ func (c *Client) MGet(ctx context.Context, names []string) ([]RawValue, error) {
 // The error joins one *NodeError for each node that failed, with the names that may not be stored (UnreachedKeys gives them all), and one *KeyError
 // for each name that was refused.
 func (c *Client) MSet(ctx context.Context, values map[string][]byte, ttl time.Duration) error {
-	if err := checkRawTTL(ttl, true); err != nil {
+	if err := checkRawTTL("mset", "", ttl, true); err != nil {
 		return err
 	}
 	names := slices.Sorted(maps.Keys(values)) // in order, so that errors read the same each time

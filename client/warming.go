@@ -226,7 +226,7 @@ func (w *warming[V]) fails(key string, err error) {
 
 // unreached is fails for a key whose node did not answer.
 func (w *warming[V]) unreached(s *slot[V], err error) {
-	w.fails(s.key, &NodeError{Node: s.nodeID(), Op: "warm", Keys: []string{s.key}, Err: err})
+	w.fails(s.key, &NodeError{Node: s.nodeID(), Cache: w.c.cfg.Name, Op: "warm", Keys: []string{s.key}, Err: err})
 }
 
 // tell measures the speed and calls Progress.

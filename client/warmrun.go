@@ -4,6 +4,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/go-shelf/shelf/stampede"
@@ -77,7 +78,7 @@ func (w *warming[V]) became(s *slot[V], o *outcome[V], err error) bool {
 	case o.layer == LayerL2:
 		w.count(&w.result.Present)
 	case o.down:
-		w.unreached(s, errDown)
+		w.unreached(s, cmp.Or(o.cause, errDown))
 		return false
 	default:
 		w.count(&w.result.Unstored)
@@ -104,7 +105,7 @@ func (r *warmRun[V]) run(ctx context.Context) {
 			if g.token != "" {
 				lost[g.key] = &lease[V]{grant: g}
 			}
-			r.finish(g.slot, outcome[V]{layer: LayerSource, down: true})
+			r.finish(g.slot, outcome[V]{layer: LayerSource, down: true, cause: g.cause})
 		default: // a marker says that the value cannot be stored
 			r.finish(g.slot, outcome[V]{layer: LayerSource})
 		}

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-shelf/shelf/invalidation"
@@ -99,7 +100,7 @@ func (c *Cache[V]) set(ctx context.Context, values map[string]V, o SetOptions) e
 	}
 	for k := range values {
 		if err := checkKey(k); err != nil {
-			return err
+			return &KeyError{k, err}
 		}
 	}
 	if !c.cfg.Truth {
@@ -107,7 +108,7 @@ func (c *Cache[V]) set(ctx context.Context, values map[string]V, o SetOptions) e
 	}
 	if o.TTL != 0 {
 		if err := checkTTL("SetOptions.TTL", o.TTL); err != nil {
-			return fmt.Errorf("%w: %w", ErrInvalidTTL, err)
+			return fmt.Errorf("%w: %s", ErrInvalidTTL, strings.TrimPrefix(err.Error(), "shelf: "))
 		}
 	}
 	keys := make([]string, 0, len(values))
