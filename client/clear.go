@@ -28,12 +28,12 @@ const (
 // Clear makes every entry of this cache unreadable, on all nodes, without scanning them: one command a node. When it returns nil, no
 // reader of any process gets an entry from a node that was stored, or whose load began, before the call; this process's own copies are
 // gone; another process's in-process copies go as after Invalidate. What was cleared is loaded again when it is asked for, at most MaxLoads at a time.
-// In a cache that is itself the truth it deletes everything.
+// In a cache that is itself the truth it deletes everything, and one that failed is not repeated: call it again.
 //
 // It does its work even when ctx has ended. An error joins one *NodeError for each node that was not reached: as after an Invalidate that failed, the clearing is repeated
 // until it gets through, and until then this process loads what that node owns.
 func (c *Cache[V]) Clear(ctx context.Context) error {
-	return c.onAllNodes(ctx, "clear", "", invalidation.Clear(c.names.of))
+	return c.onAllNodes(ctx, opClear, "", invalidation.Clear(c.names.of))
 }
 
 // InvalidateTag is Clear for the entries that carry a tag (CacheConfig.Tags): Invalidate for all rows of a category, say, of which nobody knows the keys.
@@ -45,7 +45,7 @@ func (c *Cache[V]) InvalidateTag(ctx context.Context, tag string) error {
 	if c.cfg.Tags == nil {
 		return fmt.Errorf("%w: %q: cache %s has no CacheConfig.Tags", ErrInvalidTag, tag, c.cfg.Name)
 	}
-	return c.onAllNodes(ctx, "invalidate tag", tag, invalidation.InvalidateTag(c.names.of, tag, maxTagLog))
+	return c.onAllNodes(ctx, opTag, tag, invalidation.InvalidateTag(c.names.of, tag, maxTagLog))
 }
 
 func checkTag(tag string) error {

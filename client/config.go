@@ -57,7 +57,7 @@ type Config struct {
 	// LoadQueueTimeout is how long a load may wait for a place before its callers get ErrOverloaded; 0 means 1 s, at least 1 ms.
 	LoadQueueTimeout time.Duration
 
-	// OutboxSize is how many invalidations that did not reach their node are kept, one a key, to be repeated until they do; 0 means 10,000. Beyond it the error
+	// OutboxSize is how many invalidations that did not reach their node are kept, one a key (and one a Clear or tag and node), over all nodes, to be repeated until they do; 0 means 10,000. Beyond it the error
 	// of an invalidation that fails is ErrOutboxFull too. Those that a node may have lost in a failover take a place as well; for which there is none, this process
 	// trusts nothing that the node has from before. Each takes some 300 bytes and its key.
 	OutboxSize int

@@ -77,8 +77,10 @@ func (f *finishing) report() error {
 		seconds[i] = append(seconds[i], l.Name)
 	}
 	for _, p := range f.outbox.Drain() {
-		if text := debtText(p.Name); text != "" {
-			owed[p.Node] = append(owed[p.Node], text)
+		if group, tag, is := groupOf(p.Name); is {
+			errs = append(errs, f.group(p.Node, group, tag))
+		} else {
+			owed[p.Node] = append(owed[p.Node], p.Name)
 		}
 	}
 	for i := range f.c.nodes {
@@ -86,27 +88,29 @@ func (f *finishing) report() error {
 			errs = append(errs, &NodeError{Node: f.c.nodeID(i), Op: opSecondDelete, Keys: seconds[i], Err: ErrClosed})
 		}
 		if len(owed[i]) > 0 {
-			err := ErrClosed
-			if last := f.lastErr[i].Load(); last != nil {
-				err = fmt.Errorf("%w before it got through, the last time: %w", ErrClosed, *last)
-			}
-			errs = append(errs, &NodeError{Node: f.c.nodeID(i), Op: opInvalidate, Keys: owed[i], Err: err})
+			errs = append(errs, &NodeError{Node: f.c.nodeID(i), Op: opInvalidate, Keys: owed[i], Err: f.why(i)})
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// debtText is a debt's name for people; "" for one that is nobody's loss: others clear a node that was restarted too.
-func debtText(name string) string {
-	group, tag, ok := groupOf(name)
+// why is the error of what is still owed to a node.
+func (f *finishing) why(node int) error {
+	if last := f.lastErr[node].Load(); last != nil {
+		return fmt.Errorf("%w before it got through, the last time: %w", ErrClosed, *last)
+	}
+	return ErrClosed
+}
+
+// group is the error of a Clear, or of a tag's invalidation, that is still owed; nil for the clearing of a node that was restarted: others do that too.
+func (f *finishing) group(node int, group, tag string) error {
+	cache, isClear := strings.CutPrefix(group, generationPrefix)
 	switch {
-	case !ok:
-		return name
-	case strings.HasPrefix(group, generationPrefix) && tag != "":
-		return ""
-	case tag == "":
-		return "all of " + strings.TrimPrefix(group, generationPrefix)
+	case isClear && tag != "":
+		return nil
+	case isClear:
+		return &NodeError{Node: f.c.nodeID(node), Cache: cache, Op: opClear, Err: f.why(node)}
 	default:
-		return "tag " + tag + " of " + strings.TrimPrefix(group, tagsPrefix)
+		return &NodeError{Node: f.c.nodeID(node), Cache: strings.TrimPrefix(group, tagsPrefix), Op: opTag, Tag: tag, Err: f.why(node)}
 	}
 }

@@ -132,7 +132,7 @@ func (e keyErrors) Unwrap() []error { return e }
 // the truth, a raw operation, a key of Warm.
 type NodeError struct {
 	Node  string   // the node's id
-	Cache string   // the cache's name; "" of raw operations, and of what Close reports
+	Cache string   // the cache's name; "" of raw operations, and of entries that Close names
 	Op    string   // the method in small letters: "invalidate", "set", "get", "clear", "invalidate tag", "warm", "mget", ...; or "second delete"
 	Tag   string   // of InvalidateTag
 	Keys  []string // the caller's keys that were not reached; none of Clear and InvalidateTag; from Client.Close, the names of entries
@@ -198,8 +198,8 @@ func NodesOnly(err error) bool {
 	}
 }
 
-// UnreachedKeys returns the keys of all *NodeErrors in err: what to invalidate again, later. The order is not defined. A Clear or an InvalidateTag
-// that failed has none: call it again. From the error of Client.Close they are names of entries (Cache.Where), not keys.
+// UnreachedKeys returns the keys of all *NodeErrors in err. A failed invalidation is repeated by itself; to be invalidated again are keys of ErrOutboxFull, and
+// of a cache that is itself the truth. The order is not defined. A Clear or an InvalidateTag that failed has none. From the error of Client.Close they are names of entries (Cache.Where), not keys.
 func UnreachedKeys(err error) []string {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree itself: every branch counts
 	case nil:

@@ -31,7 +31,8 @@ func (c *Cache[V]) Invalidate(ctx context.Context, key string) error {
 }
 
 // InvalidateVersion is Invalidate that also announces the row version that the write made: for ten seconds no older row, no
-// absence and no row without a version can be stored, as one read from a lagging database replica would be.
+// absence and no row without a version can be stored, as one read from a lagging database replica would be. Only for caches with a
+// CacheConfig.Version: in others it keeps every row from being stored for as long. While it is owed to its node, versions are not compared.
 func (c *Cache[V]) InvalidateVersion(ctx context.Context, key string, version uint64) error {
 	return c.invalidate(ctx, []string{key}, version)
 }
@@ -133,6 +134,8 @@ const (
 	opInvalidate   = "invalidate"
 	opSecondDelete = "second delete"
 	opSet          = "set"
+	opClear        = "clear"
+	opTag          = "invalidate tag"
 )
 
 // everywhere runs one script for each key on its owner, one pipeline a node, the nodes in parallel, and then drops what this process

@@ -17,7 +17,7 @@ import (
 
 // Write runs fn, which writes the database, and then invalidates the key, whatever fn returned: a write that failed may have been
 // committed all the same. The invalidation does not end with ctx. The error joins fn's and the invalidation's; NodesOnly tells whether fn
-// succeeded and only a node was not reached (UnreachedKeys are then to be invalidated again), which most callers will log and not return.
+// succeeded and only a node was not reached (then the invalidation is repeated by itself, see Invalidate), which most callers will log and not return.
 func (c *Cache[V]) Write(ctx context.Context, key string, fn func(ctx context.Context) error) (err error) {
 	if err := c.admitWrite(ctx, key); err != nil {
 		return err
