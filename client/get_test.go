@@ -30,7 +30,8 @@ func onBackends(t *testing.T, nodes int, test func(t *testing.T, cfg client.Conf
 		test(t, cfg)
 	})
 	t.Run("redis", func(t *testing.T) {
-		cfg := client.Config{OperationTimeout: 5 * time.Second}
+		// The servers have just started: what is stored in the first moments may look older than that, by the error of the estimated clock, and would be loaded again.
+		cfg := client.Config{OperationTimeout: 5 * time.Second, TrustSnapshots: true}
 		for i, s := range redistest.StartNodes(t, nodes) {
 			cfg.Nodes = append(cfg.Nodes, ring.Node{ID: fmt.Sprintf("node-%d", i), Addr: s.Addr()})
 		}
