@@ -60,6 +60,10 @@ func TestStartOfARun(t *testing.T) {
 	primary := redisnode.Info{RunID: "1", Role: redisnode.RolePrimary, StartedAt: began, ClockOffset: time.Hour}
 	c.runSeen(0, c.cfg.Nodes[0], redisnode.Info{}, primary)
 	c.runSeen(0, c.cfg.Nodes[0], primary, redisnode.Info{RunID: "2", Role: redisnode.RolePrimary, WasReplica: true, StartedAt: began})
+	(&Cache[string]{client: c, cfg: CacheConfig[string]{Truth: true}}).restarted(0, 1)
+	if !c.debts.outbox.Empty() {
+		t.Error("a cache that is itself the truth is cleared: it would lose what nobody else has")
+	}
 	edge := began.Add(-time.Hour).Add(clockMargin) // the successor's clock is ours
 	if l := c.debts.logs[0]; l.trusts(edge, n) || !l.trusts(edge.Add(1), n) {
 		t.Error("the successor of a primary that had come back from a snapshot: what is older than its start is trusted, or what is younger is not")

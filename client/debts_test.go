@@ -306,3 +306,98 @@ func TestOwedOddKeys(t *testing.T) {
 		paid(t, cl)
 	})
 }
+
+// TestOwedVersion: what is repeated, and a second delete, announce the version that the first call did.
+func TestOwedVersion(t *testing.T) {
+	const version = "\x00\x00\x00\x00\x00\x00\x00\x07"
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Start(t, 1)
+		cl := open(t, nodes.Config())
+		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: echo, SecondDelete: 20 * time.Second})
+		nodes.Node(0).Down()
+		if err := c.InvalidateVersion(t.Context(), "k", 7); !client.NodesOnly(err) {
+			t.Fatal(err)
+		}
+		nodes.Node(0).Up()
+		paid(t, cl)
+		if mark, there := nodes.Node(0).Get("~m:x:k:v0"); !there || string(mark) != version {
+			t.Errorf("repeated: the mark is %q", mark)
+		}
+		time.Sleep(15 * time.Second) // the mark lives for ten
+		if _, there := nodes.Node(0).Get("~m:x:k:v0"); there {
+			t.Error("the mark is still there")
+		}
+		time.Sleep(6 * time.Second)
+		if mark, there := nodes.Node(0).Get("~m:x:k:v0"); !there || string(mark) != version {
+			t.Errorf("second delete: the mark is %q", mark)
+		}
+	})
+}
+
+// TestOwedToANodeThatIsBack: however long the back-off has become, a node that is well again gets what it is owed as soon as that is noticed; and Close notices by
+// trying.
+func TestOwedToANodeThatIsBack(t *testing.T) {
+	for _, closing := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes, cl, _, _ := indebted(t, nil)
+			nodes.Node(0).Down()
+			time.Sleep(3 * time.Minute) // the pauses are 5 to 10 s by now
+			nodes.Node(0).Up()
+			start, limit := time.Now(), 2*time.Second
+			if closing {
+				limit = 100 * time.Millisecond
+				if err := cl.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			} else {
+				paid(t, cl)
+			}
+			if d := time.Since(start); d > limit {
+				t.Errorf("closing %t: paid after %v, want %v at most", closing, d, limit)
+			}
+		})
+	}
+}
+
+// TestInvalidationOutlivesItsCaller: a context that has ended, before the call or while the database is written, ends no invalidation.
+func TestInvalidationOutlivesItsCaller(t *testing.T) {
+	onBackends(t, 1, func(t *testing.T, cfg client.Config) {
+		cl := open(t, cfg)
+		for what, act := range map[string]func(ctx context.Context, cancel func(), c *client.Cache[string]) error{
+			"Invalidate": func(ctx context.Context, cancel func(), c *client.Cache[string]) error {
+				cancel()
+				return c.Invalidate(ctx, "k")
+			},
+			"Clear": func(ctx context.Context, cancel func(), c *client.Cache[string]) error {
+				cancel()
+				return c.Clear(ctx)
+			},
+			"InvalidateTag": func(ctx context.Context, cancel func(), c *client.Cache[string]) error {
+				cancel()
+				return c.InvalidateTag(ctx, "red")
+			},
+			"Write": func(ctx context.Context, cancel func(), c *client.Cache[string]) error {
+				return c.Write(ctx, "k", func(context.Context) error { cancel(); return nil })
+			},
+			"WriteThrough": func(ctx context.Context, cancel func(), c *client.Cache[string]) error {
+				_, err := c.WriteThrough(ctx, "k", func(context.Context) (string, error) { cancel(); return "2,red", nil })
+				return err
+			},
+		} {
+			src := newSource(map[string]string{"k": "1,red"})
+			c := newCache(t, cl, client.CacheConfig[string]{Name: what, TTL: time.Minute, Load: src.load, L1: client.L1Off, NoEarlyRefresh: true,
+				Tags: func(v string) []string { return strings.Split(v, ",")[1:] }})
+			want(t, c, "k", "1,red", client.LayerSource)
+			src.set("k", "2,red")
+			ctx, cancel := context.WithCancel(t.Context())
+			if err := act(ctx, cancel, c); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			layer := client.LayerSource
+			if what == "WriteThrough" {
+				layer = client.LayerL2
+			}
+			want(t, c, "k", "2,red", layer)
+		}
+	})
+}

@@ -171,13 +171,19 @@ func TestFailoverWithoutTheLastWrites(t *testing.T) {
 			_ = fn(ctx)
 			return c.InvalidateTag(ctx, "t")
 		},
+		"version": func(ctx context.Context, c *client.Cache[string], fn func(context.Context) error) error {
+			_ = fn(ctx)
+			return c.InvalidateVersion(ctx, "k", 7)
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			servers := redistest.StartReplicated(t, 1)
 			st := newStand(servers[0])
 			src := newSource(map[string]string{"k": "1"})
-			cl := open(t, st.config())
-			c, other := product(t, cl, src), product(t, open(t, st.config()), src)
+			cfg := st.config()
+			cfg.TrustSnapshots = true // else nothing on a server is believed that has just started
+			cl := open(t, cfg)
+			c, other := product(t, cl, src), product(t, open(t, cfg), src)
 			want(t, c, "k", "1", client.LayerSource)
 			eventually(t, "replicated", func() bool {
 				v, err := servers[1].Do(t.Context(), "EXISTS", "x:k:v0")
@@ -201,6 +207,11 @@ func TestFailoverWithoutTheLastWrites(t *testing.T) {
 			})
 			paid(t, cl)
 			reads(t, other, "k", "2")
+			if what == "version" {
+				if mark, err := servers[1].Do(t.Context(), "GET", "~m:x:k:v0"); err != nil || mark != "\x00\x00\x00\x00\x00\x00\x00\x07" {
+					t.Errorf("repeated without its version: the mark is %q, %v", mark, err)
+				}
+			}
 		})
 	}
 }
@@ -220,7 +231,7 @@ func TestFailoverDuringARead(t *testing.T) {
 			st := newStand(servers[0])
 			src := newSource(map[string]string{"k": "1"})
 			cfg := st.config()
-			cfg.NoPush = true
+			cfg.NoPush, cfg.TrustSnapshots = true, true // a server that has just started is not what is distrusted here
 			cl := open(t, cfg)
 			c := product(t, cl, src)
 			want(t, c, "k", "1", client.LayerSource)
@@ -293,6 +304,8 @@ func TestSnapshotThatWasReplicated(t *testing.T) {
 	}
 	st.server.Store(replica)
 	primary.Kill()
-	reads(t, product(t, open(t, st.config()), src), "k", "2")
+	newcomer := st.config()
+	newcomer.TrustSnapshots = true // else it would distrust whatever is on a server that has just started
+	reads(t, product(t, open(t, newcomer), src), "k", "2")
 	reads(t, c, "k", "2")
 }
