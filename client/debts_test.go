@@ -198,6 +198,13 @@ func TestOwedClear(t *testing.T) {
 				nodes.Node(1).Up()
 				mustGetMany(t, c, keys, "2")
 				mustGetMany(t, c, keys, "2") // and L1 has nothing old
+				for range 20 {               // the node answers once the connections that were cut have been used up
+					for _, k := range keys {
+						if v, err := c.GetWith(t.Context(), k, nil, client.GetOptions{BypassL1: true}); err != nil || v != "2" {
+							t.Fatalf("%s is %q, %v", k, v, err)
+						}
+					}
+				}
 				paid(t, cl)
 				time.Sleep(time.Minute) // the other's L1, which nobody pushes to
 				mustGetMany(t, other, keys, "2")
