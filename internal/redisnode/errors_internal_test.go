@@ -80,6 +80,7 @@ func TestWithoutScript(t *testing.T) {
 		own, own + " script: 0123, on @user_script:21.",
 		"ERR Error running script (call to f_12): @user_script:21: " + own, // Redis 6
 		"ERR Error running script (call to f_12): @user_script:21: @user_script: 21: -" + own,
+		"ERR Error compiling script (new function): :20: " + own + " stack traceback:  [G]: in function 'call'  :20: in main chunk  [G]: ?", // miniredis
 	} {
 		err := withoutScript(&Error{"a", "EVALSHA incr", replyError(text)})
 		if want := "redisnode: a: EVALSHA incr: " + own; err.Error() != want || !IsNoInteger(err) {

@@ -142,7 +142,7 @@ func (n *Node) Incr(ctx context.Context, key string, by int64, ttl time.Duration
 }
 
 // withoutScript takes off an error reply what the engine says of the script in which a command failed: its hash, its line. The caller has sent no
-// script. Since Redis 7 that comes behind the command's own error, before it came in front.
+// script. Since Redis 7 that comes behind the command's own error, before it came in front, of an embedded node on both sides.
 func withoutScript(err error) error {
 	var e *Error
 	reply := redis.Error(nil)
@@ -150,8 +150,9 @@ func withoutScript(err error) error {
 		return err
 	}
 	text, _, _ := strings.Cut(reply.Error(), " script: ")
-	if strings.HasPrefix(text, "ERR Error running script") {
-		text = strings.TrimPrefix(text[strings.LastIndex(text, ": ")+2:], "-")
+	if strings.HasPrefix(text, "ERR Error ") {
+		text, _, _ = strings.Cut(text, "stack traceback:") // miniredis
+		text = strings.TrimSpace(strings.TrimPrefix(text[strings.LastIndex(text, ": ")+2:], "-"))
 	}
 	return &Error{Node: e.Node, Op: e.Op, Err: plainReply(text)}
 }
