@@ -60,7 +60,7 @@ func TestStartOfARun(t *testing.T) {
 	primary := redisnode.Info{RunID: "1", Role: redisnode.RolePrimary, StartedAt: began, ClockOffset: time.Hour}
 	c.runSeen(0, c.cfg.Nodes[0], redisnode.Info{}, primary)
 	c.runSeen(0, c.cfg.Nodes[0], primary, redisnode.Info{RunID: "2", Role: redisnode.RolePrimary, WasReplica: true, StartedAt: began})
-	(&Cache[string]{client: c, cfg: CacheConfig[string]{Truth: true}}).restarted(0, 1)
+	(&Cache[string]{client: c, cfg: CacheConfig[string]{Truth: true}}).restarted(0, 1, false)
 	if !c.debts.outbox.Empty() {
 		t.Error("a cache that is itself the truth is cleared: it would lose what nobody else has")
 	}

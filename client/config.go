@@ -22,7 +22,8 @@ type Config struct {
 	// used yet. An Addr is host:port, the port a number.
 	Nodes []ring.Node
 
-	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. An
+	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. Of
+	// the caches alone: the names of raw operations (Client.Set, Incr, ...) are used as they are given. An
 	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* ~~b:namespace/* ~~g:namespace/* ~~t:namespace/*
 	// (entries, leases, marks, bodies of large values, generations, tag logs).
 	Namespace string

@@ -45,7 +45,8 @@ type Result[V any] struct {
 	Version uint64        // row version; 0 where the cache has none
 
 	// Stale says that the value is known to be older than what it should be: past its soft TTL (a refresh is under way, or is
-	// another process's), or below the row version that an invalidation announced (the source still answers with the old row).
+	// another process's), below the row version that an invalidation announced (the source still answers with the old row), or
+	// loaded and older than what the owner has (it was not stored).
 	Stale bool
 }
 
@@ -55,12 +56,14 @@ type GetOptions struct {
 	BypassL1 bool
 
 	// NoFill: take no lease, store nothing on a node nor in this process, start no refresh: for reads that must not push anything out, or
-	// values not to be shared. What the caches hold is read as ever. Loads are shared only with callers who store nothing either.
+	// values not to be shared. What the caches hold is read as ever (but with Refresh). Loads are shared only with callers who store nothing either.
 	NoFill bool
 
 	// Refresh: do not read the cache at all: load, and store the result for everybody, whatever is there and whoever is loading it. The load begins
 	// after the call did; two such calls are two loads. This process's own copy goes, others' as after an Invalidate. A load that fails leaves
-	// what is there. With NoFill nothing is stored, and no copy goes. On a cache that is itself the truth it is BypassL1: the owner is asked.
+	// what is there. A row with an older version than what is there is returned, marked Stale, and not stored. Where the owner does not answer nothing is stored, and that is
+	// no error. With NoFill the source alone is read: nothing is stored, and every copy stays as it is. On a cache that is itself the truth it is
+	// BypassL1: the owner is asked.
 	Refresh bool
 }
 

@@ -64,6 +64,7 @@ func (c *Client) Set(ctx context.Context, name string, value []byte, ttl time.Du
 
 // SetNX is Set where nothing is there yet; stored says whether that was so. It makes a simple lock: the value is a random token and ttl bounds
 // how long a holder that died keeps others out. After an error it is not known whether it was stored: read the name and look for the token.
+// The name is used as it is given, without the namespace.
 func (c *Client) SetNX(ctx context.Context, name string, value []byte, ttl time.Duration) (stored bool, err error) {
 	if err := firstError(checkRawTTL("setnx", name, ttl, true), checkRawValue(name, value)); err != nil {
 		return false, err
@@ -116,7 +117,7 @@ func (c *Client) TTL(ctx context.Context, name string) (left time.Duration, foun
 // starts at zero and gets ttl (or NoExpiry); one that is there keeps the life that it has: a limit of n a minute is Incr(ctx, name, 1, time.Minute)
 // compared with n. A name that holds no number, or an overflow, is a *KeyError and changes nothing.
 //
-// An Incr that failed with a *NodeError may have been done: who repeats it may count twice. One round trip.
+// The name is used as it is given, without the namespace (see Set). An Incr that failed with a *NodeError may have been done: who repeats it may count twice. One round trip.
 func (c *Client) Incr(ctx context.Context, name string, by int64, ttl time.Duration) (int64, error) {
 	if err := checkRawTTL("incr", name, ttl, true); err != nil {
 		return 0, err

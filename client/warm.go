@@ -25,7 +25,7 @@ const (
 type WarmOptions struct {
 	// Rate is how many keys a second are loaded at most; 0 means 1,000. In any second there are at most as many, and one load more: a LoadMany
 	// call gets a tenth of a second's keys (at least one, at most MaxLoadKeys), a Load one. Keys whose entries are there are not loaded and do not count; but no
-	// more than twenty times as many keys a second are looked at, since a look moves the entry.
+	// more than twenty times as many keys a second are looked at, since a look moves the entry. Within a second the loads may come in bursts.
 	Rate float64
 
 	// Share is how much of Config.MaxLoads this call's loads may take at once, from 0 to 1; 0 means 0.25, and it is at least one place. A
@@ -40,7 +40,8 @@ type WarmOptions struct {
 	// the new ones are stored.
 	Refresh bool
 
-	// Skip is how many keys at the beginning of the sequence are passed over without a look: the Done of a call that ended before its time.
+	// Skip is how many keys at the beginning of the sequence are passed over without a look: the Done of a call that ended before its time. A
+	// sequence that is shorter is an error: it is not the one that the number is from.
 	Skip int64
 
 	// Total is how many keys the sequence has, those to be skipped included; 0 is not known. It serves WarmProgress alone.
@@ -53,7 +54,7 @@ type WarmOptions struct {
 // WarmResult says how far a warm-up came. Each key that was dealt with is in one of Loaded, Present, Busy, Unstored, Failed.
 type WarmResult struct {
 	// Done is how many keys of the sequence are dealt with, counted from its beginning, in whole batches and without a gap: a later call over
-	// the same sequence goes on from there with Skip. It includes this call's Skip.
+	// the same sequence goes on from there with Skip. It includes this call's Skip, and the keys that failed: Skip passes over those too.
 	Done int64
 	// Last is the last of them, for those who make the sequence anew: WHERE id > Last ORDER BY id. "" where this call has done no batch.
 	Last string
@@ -126,6 +127,9 @@ func (c *Cache[V]) Warm(ctx context.Context, keys iter.Seq[string], o WarmOption
 		}
 	}
 	w.batch(ctx)
+	if w.result.Done < o.Skip && !w.over(ctx) {
+		return w.result, &ConfigError{"WarmOptions.Skip", o.Skip, fmt.Sprintf("must not be more than the keys of the sequence (%d)", w.result.Done)}
+	}
 	return w.result, w.err(ctx)
 }
 

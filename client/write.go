@@ -18,6 +18,8 @@ import (
 // Write runs fn, which writes the database, and then invalidates the key, whatever fn returned: a write that failed may have been
 // committed all the same. The invalidation does not end with ctx. The error joins fn's and the invalidation's; NodesOnly tells whether fn
 // succeeded and only a node was not reached (then the invalidation is repeated by itself, see Invalidate), which most callers will log and not return.
+//
+// With a ctx that has ended, an invalid key (ErrInvalidKey) or a closed client (ErrClosed) fn is not run and nothing is invalidated.
 func (c *Cache[V]) Write(ctx context.Context, key string, fn func(ctx context.Context) error) (err error) {
 	if err := c.admitWrite(ctx, key); err != nil {
 		return err
@@ -30,6 +32,8 @@ func (c *Cache[V]) Write(ctx context.Context, key string, fn func(ctx context.Co
 // WriteThrough runs fn, which writes the database and returns the row as it is now, and stores that row. It takes the key's lease before fn
 // runs, so that no reader can store what it read before the write; if another writer has passed by meanwhile, or fn fails, the key
 // is invalidated instead. Where values have versions, the row's is announced as by InvalidateVersion. fn should end within LeaseTTL. The error joins fn's and, where it came to that, the invalidation's.
+//
+// With a ctx that has ended, an invalid key or a closed client fn is not run and nothing is invalidated, as in Write.
 func (c *Cache[V]) WriteThrough(ctx context.Context, key string, fn func(ctx context.Context) (V, error)) (v V, err error) {
 	if err := c.admitWrite(ctx, key); err != nil {
 		return v, err
