@@ -86,7 +86,7 @@ func (cfg Config) shardEntries() int { return cfg.MaxEntries / cfg.Shards }
 // for a few dozen nanoseconds, Clear, Len, Bytes and Stats take every shard's in turn.
 //
 // Values are handed out as they were stored, not copied: a V that holds pointers or slices is shared by all readers
-// and must not be changed by any. Keys are kept as given; a key cut out of a larger string keeps that string alive.
+// and must not be changed by any. The key of an entry is a copy of its own: one that was cut out of a larger string does not keep that alive.
 type Cache[V any] struct {
 	shards []shard[V]
 	mask   uint64

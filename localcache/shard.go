@@ -5,6 +5,7 @@ package localcache
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -67,8 +68,11 @@ func (s *shard[V]) get(key string, now int64) (value V, ok bool) {
 func (s *shard[V]) put(key string, e entry[V], now int64) {
 	if old, ok := s.lru.Peek(key); ok {
 		s.bytes -= old.cost
-	} else if s.lru.Len() >= s.maxEntries {
-		s.evict(now) // here and not in lru.Add, which would not say what it took off the byte count
+	} else {
+		key = strings.Clone(key) // it may be cut out of a request of a megabyte; what is there has its copy already
+		if s.lru.Len() >= s.maxEntries {
+			s.evict(now) // here and not in lru.Add, which would not say what it took off the byte count
+		}
 	}
 	s.lru.Add(key, e) // moves to the front, so evict below does not meet it before all others
 	s.bytes += e.cost
