@@ -145,11 +145,10 @@ func runLoad(ctx context.Context, cfg config, log *slog.Logger, out io.Writer, l
 		return err
 	}
 	defer func() { err = errors.Join(err, within(ctx, stopTimeout, cl.Close)) }()
-	server, err := NewServer(store, cl, log) //nolint:contextcheck // what it starts ends with Close, not with ctx
+	server, err := NewServer(store, cl, log)
 	if err != nil {
 		return err
 	}
-	defer server.Close()
 
 	log.Info("load begins", "rows", cfg.rows, "readers", cfg.load.readers, "writes_a_second", cfg.load.writes, "zipf", cfg.load.zipf)
 	var r report

@@ -5,7 +5,6 @@
 //
 //	store.go   the source: a table with row versions, and the SQL
 //	server.go  the cache and the handlers: reads through it, writes that invalidate, errors as statuses
-//	unsent.go  repeats invalidations that a node did not confirm
 //	main.go    flags, wiring, and the order in which things end
 //	local.go   starts a database and nodes where none are given; a real service has no such file
 //
@@ -99,8 +98,8 @@ func (c *config) parseNodes(s string) error {
 	return nil
 }
 
-// run serves until ctx ends. Deferred calls run in reverse, and that is the order of the shutdown: the requests, then what the server repeats in
-// the background, then the client, whose loads need the database, then the database's connections.
+// run serves until ctx ends. Deferred calls run in reverse, and that is the order of the shutdown: the requests, then the client, which sends the
+// invalidations that it still owes and whose loads need the database, then the database's connections.
 func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 	database, nodes, stop, err := startLocal(ctx, cfg, log)
 	defer func() { err = errors.Join(err, stop()) }()
@@ -124,11 +123,10 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, within(ctx, stopTimeout, cl.Close)) }()
-	server, err := NewServer(store, cl, log) //nolint:contextcheck // what it starts ends with Close, not with ctx
+	server, err := NewServer(store, cl, log)
 	if err != nil {
 		return err
 	}
-	defer server.Close()
 
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.listen)
 	if err != nil {

@@ -28,11 +28,10 @@ type Server struct {
 	store    *Store
 	client   *client.Client
 	products *client.Cache[Product]
-	unsent   *unsent
 	log      *slog.Logger
 }
 
-// NewServer makes the cache of products. The caller closes the server, then the client, then the store.
+// NewServer makes the cache of products. The caller ends the requests, then closes the client, then the store.
 func NewServer(store *Store, cl *client.Client, log *slog.Logger) (*Server, error) {
 	products, err := client.NewCache(cl, client.CacheConfig[Product]{
 		Name:     "product",
@@ -45,11 +44,8 @@ func NewServer(store *Store, cl *client.Client, log *slog.Logger) (*Server, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Server{store: store, client: cl, products: products, unsent: newUnsent(products.InvalidateMany, log), log: log}, nil
+	return &Server{store: store, client: cl, products: products, log: log}, nil
 }
-
-// Close ends what the server does in the background. No request may be under way.
-func (s *Server) Close() { s.unsent.close() }
 
 // Handler returns the endpoints.
 func (s *Server) Handler() http.Handler {
@@ -158,14 +154,28 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) write(ctx context.Context, id string, change func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err := s.products.Write(ctx, id, change)
+	var answer error // the database's
+	err := s.products.Write(ctx, id, func(ctx context.Context) error {
+		answer = change(ctx)
+		return answer
+	})
 	if len(client.UnreachedKeys(err)) > 0 {
-		s.unsent.add(id, err)
+		s.unreached(id, err)
 	}
-	if client.NodesOnly(err) {
-		return nil // what the database says is the answer; that a node was not reached is not the caller's trouble
+	if answer != nil || client.NodesOnly(err) {
+		return answer // that a node was not reached as well is not the caller's trouble
 	}
 	return err
+}
+
+// unreached logs that an invalidation has not got through. There is nothing to do: the client repeats it until it does, and reads this row from the
+// database until then. Only where it has no room for one more (Config.OutboxSize), or is closed, does nobody repeat it.
+func (s *Server) unreached(id string, err error) {
+	if errors.Is(err, client.ErrOutboxFull) || errors.Is(err, client.ErrClosed) {
+		s.log.Error("invalidation not repeated: old until the TTL", "id", id, "error", err)
+		return
+	}
+	s.log.Warn("invalidation not confirmed: it is repeated", "id", id, "error", err)
 }
 
 func (s *Server) post(w http.ResponseWriter, r *http.Request) error {
@@ -182,7 +192,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) error {
 	// A new row has no old copy. But somebody may have asked for this id before, and that a row is absent is remembered as well. It cannot be Write,
 	// which needs the key beforehand: here the database chooses it.
 	if err := s.products.Invalidate(ctx, p.ID); err != nil {
-		s.unsent.add(p.ID, err)
+		s.unreached(p.ID, err) // the row is there whatever became of this
 	}
 	w.Header().Set("Location", "/products/"+p.ID)
 	return reply(w, http.StatusCreated, p)
@@ -194,7 +204,7 @@ func (s *Server) stats(w http.ResponseWriter, _ *http.Request) error {
 		nodes.Nodes[i].LastError = nil // JSON has no form for an error; health shows its text
 	}
 	return reply(w, http.StatusOK, map[string]any{
-		"cache": s.products.Stats(), "client": nodes, "database_reads": s.store.Reads(), "unsent_invalidations": s.unsent.len(),
+		"cache": s.products.Stats(), "client": nodes, "database_reads": s.store.Reads(),
 	})
 }
 

@@ -29,12 +29,32 @@ type service struct {
 	t     *testing.T
 	url   string
 	store *Store
+	log   *text
 }
 
-// start serves from the database and the nodes, until the test ends.
-func start(t *testing.T, dsn string, nodes []*redistest.Server, settings client.Config) *service {
+// text is a log that can be read while it is written.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *text) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *text) has(s string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.b.String(), s)
+}
+
+// start serves from the database and the nodes, or proxies before them, until the test ends.
+func start[N interface{ Addr() string }](t *testing.T, dsn string, nodes []N, settings client.Config) *service {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	kept := &text{}
+	log := slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), kept), nil))
 	store, err := OpenStore(t.Context(), dsn, connections)
 	if err != nil {
 		t.Fatal(err)
@@ -60,10 +80,9 @@ func start(t *testing.T, dsn string, nodes []*redistest.Server, settings client.
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(server.Close)
 	web := httptest.NewServer(server.Handler())
 	t.Cleanup(web.Close)
-	return &service{t: t, url: web.URL, store: store}
+	return &service{t: t, url: web.URL, store: store, log: kept}
 }
 
 // answer is what a request gave.
@@ -160,11 +179,16 @@ func (s *service) reads(want int64, f func()) {
 	}
 }
 
-func (s *service) unsent() int {
+// owed is what /stats says of invalidations that have not got through.
+func (s *service) owed() int {
 	s.t.Helper()
-	return parsed[struct {
-		Unsent int `json:"unsent_invalidations"`
-	}](s.t, s.want("GET", "/stats", "", 200)).Unsent
+	stats := parsed[struct {
+		Client struct{ Owed *int }
+	}](s.t, s.want("GET", "/stats", "", 200))
+	if stats.Client.Owed == nil {
+		s.t.Fatal("/stats does not tell what is owed")
+	}
+	return *stats.Client.Owed
 }
 
 func parsed[V any](t *testing.T, a answer) (v V) {
@@ -198,7 +222,7 @@ func TestCatalogue(t *testing.T) {
 	pg := pgtest.Start(t)
 	for name, part := range map[string]func(*testing.T, string){
 		"reads": reads, "update": update, "another process": another, "insert after 404": insert, "delete": remove, "batch": batch,
-		"requests": requests, "nodes killed": killed, "node cut off": cutOff, "overload": overload,
+		"requests": requests, "nodes killed": killed, "node down": down, "outbox full": full, "overload": overload,
 	} {
 		t.Run(name, func(t *testing.T) { part(t, pg.DSN()) })
 	}
@@ -377,7 +401,7 @@ func killed(t *testing.T, dsn string) {
 	s.product(next, "source")
 	s.want("DELETE", "/products/"+b, "", 204)
 	s.absent(b, "source")
-	if n := s.unsent(); n != 3 {
+	if n := s.owed(); n != 3 {
 		t.Errorf("%d invalidations wait for a node, want 3", n)
 	}
 	eventually(t, "health tells of the nodes", func() bool {
@@ -387,7 +411,7 @@ func killed(t *testing.T, dsn string) {
 	for _, n := range nodes {
 		n.Restart()
 	}
-	eventually(t, "all invalidations sent", func() bool { return s.unsent() == 0 })
+	eventually(t, "all invalidations sent", func() bool { return s.owed() == 0 })
 	eventually(t, "L2 again", func() bool { return s.do("GET", "/products/"+a, "").cache == "L2" })
 	if p := s.product(a, ""); p.PriceCents != 9 {
 		t.Errorf("got %+v", p)
@@ -395,27 +419,73 @@ func killed(t *testing.T, dsn string) {
 	s.absent(b, "source")
 }
 
-// cutOff: a node that misses an invalidation, and is reached again with the old row, gets it later.
-func cutOff(t *testing.T, dsn string) {
-	nodes := redistest.StartNodes(t, 3)
-	s := start(t, dsn, nodes, client.Config{})
-	id := s.insert("kept by a node").ID
-	s.product(id, "source")
-	owner := s.want("GET", "/products/"+id, "", 200).node
+// proxied are nodes that can go away and come back with all that they held.
+func proxied(t *testing.T, n int) []*redistest.Proxy {
+	t.Helper()
+	var proxies []*redistest.Proxy
+	for _, node := range redistest.StartNodes(t, n) {
+		proxies = append(proxies, redistest.StartProxy(t, node.Addr()))
+	}
+	return proxies
+}
+
+// goDown is a node that is gone: nothing of what is sent from now on will reach it, not later either.
+func goDown(p *redistest.Proxy) {
+	p.Refuse()
+	p.Reset()
+}
+
+// down: a node that misses an invalidation, and is back with the old row, is told of it then: no process goes on with that row.
+func down(t *testing.T, dsn string) {
+	nodes := proxied(t, 3)
+	a, b := start(t, dsn, nodes, client.Config{}), start(t, dsn, nodes, client.Config{})
+	id := a.insert("kept by a node").ID
+	a.product(id, "source")
+	b.product(id, "L2")
+	owner := b.want("GET", "/products/"+id, "", 200).node
 	i, err := strconv.Atoi(strings.TrimPrefix(owner, "node-"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes[i].Stop()
-	s.want("PUT", "/products/"+id, `{"price_cents": 3}`, 200)
-	if p := s.product(id, "source"); p.PriceCents != 3 {
+	goDown(nodes[i])
+	a.want("PUT", "/products/"+id, `{"price_cents": 3}`, 200)
+	if n := a.owed(); n != 1 || !a.log.has("it is repeated") {
+		t.Errorf("%d invalidations are owed, want 1; the log has it: %v", n, a.log.has("it is repeated"))
+	}
+	if p := a.product(id, "source"); p.PriceCents != 3 {
 		t.Fatalf("read %+v after writing 3", p)
 	}
-	nodes[i].Cont()
-	eventually(t, "the invalidation sent", func() bool { return s.unsent() == 0 })
-	if p := s.product(id, ""); p.PriceCents != 3 {
+	// The database's answer is the caller's, and nothing but that.
+	if refused := a.want("PUT", "/products/"+id, `{"price_cents": -1}`, 400); bytes.Contains(refused.body, []byte(owner)) {
+		t.Errorf("a caller is told of a node: %s", refused.body)
+	}
+	nodes[i].Heal()
+	eventually(t, "the other process has the new row from the node", func() bool {
+		got := b.want("GET", "/products/"+id, "", 200)
+		return got.cache == "L2" && parsed[Product](t, got).PriceCents == 3
+	})
+	eventually(t, "the invalidation sent", func() bool { return a.owed() == 0 })
+	if p := a.product(id, ""); p.PriceCents != 3 {
 		t.Fatalf("read %+v after writing 3", p)
 	}
+}
+
+// full: where there is no room for one more, the write succeeds all the same, and the log says what that costs.
+func full(t *testing.T, dsn string) {
+	nodes := proxied(t, 1)
+	s := start(t, dsn, nodes, client.Config{OutboxSize: 1})
+	first, second := s.insert("first").ID, s.insert("second").ID
+	goDown(nodes[0])
+	s.want("PUT", "/products/"+first, `{"price_cents": 3}`, 200)
+	if s.log.has("not repeated") {
+		t.Error("there was room for one")
+	}
+	s.want("PUT", "/products/"+second, `{"price_cents": 3}`, 200)
+	if !s.log.has(`"invalidation not repeated: old until the TTL" id=`+second) || s.owed() != 1 {
+		t.Errorf("the log does not say that %s is not repeated; %d are owed, want 1", second, s.owed())
+	}
+	nodes[0].Heal()
+	eventually(t, "the invalidation sent", func() bool { return s.owed() == 0 })
 }
 
 // overload: a database that is slower than what is asked of it makes for 503, not for a pile.
