@@ -107,6 +107,7 @@ func (c *Client) openNodes() error {
 			Options: hook, Scripts: scripts, OnRun: func(prev, now redisnode.Info) { c.runSeen(i, n, prev, now) },
 			OnReplication: func(r redisnode.Replication) { c.replicationSeen(i, r) },
 			OnHealth:      func(err error) { c.healthSeen(i, n, err) },
+			OnRefusal:     func(e *redisnode.Error) { c.logRefusal(n, e) },
 			Push:          c.onPush(i),
 		})
 		if err != nil {
@@ -143,6 +144,11 @@ func (c *Client) healthSeen(node int, n ring.Node, err error) {
 	c.debts.outbox.Wake(node, time.Now())
 	signal(c.debts.putNews)
 	c.cfg.Logger.Info("shelf: node is well again", "node", n.ID, "addr", n.Addr)
+}
+
+// logRefusal tells of a node that answers but does not do what it is asked: its keys are loaded all the time, and nothing else shows it.
+func (c *Client) logRefusal(n ring.Node, e *redisnode.Error) {
+	c.cfg.Logger.Warn("shelf: node refuses commands", "node", n.ID, "addr", n.Addr, "op", e.Op, "error", e.Err)
 }
 
 // nodeID is the id of the i-th node.

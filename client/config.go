@@ -72,8 +72,9 @@ type Config struct {
 	// until its TTL. Caches that are themselves the truth always trust their node.
 	TrustSnapshots bool
 
-	// Logger hears of nodes whose health checks fail and succeed again, of servers that were restarted or may have lost their latest writes, and of second
-	// deletes that will not come. nil is silence.
+	// Logger hears of nodes whose health checks fail and succeed again, of servers that were restarted or may have lost their latest writes, of second
+	// deletes that will not come, and, at most once a minute and node, of a command that a node refuses although it answers (no memory, no permission).
+	// nil is silence.
 	Logger *slog.Logger
 }
 

@@ -24,7 +24,7 @@ type CacheStats struct {
 	LoadsStale    uint64 // rows older than an invalidation had announced, after a second reading: the source lags. Returned, not stored
 	Fills         uint64 // loaded values that were stored, each key of a batch counted
 	FillsRefused  uint64 // not stored because an invalidation had passed by, or a newer row was there
-	FillErrors    uint64 // not stored because the node could not be reached
+	FillErrors    uint64 // not stored because the node was not reached, or refused. A load whose lease had failed is not stored either, and is none of these: see NodeErrors
 	Refreshes     uint64 // entries refreshed behind their readers' backs
 	RefreshErrors uint64 // refreshes whose loader failed; the old entry stays
 	Invalidations uint64 // keys invalidated by this process
@@ -41,7 +41,7 @@ type CacheStats struct {
 	BodiesGone    uint64 // large values whose body was not there though their entry was: evicted, or replaced at that moment. Read again, or a miss
 	Oversized     uint64 // values above MaxValueBytes, returned but not stored
 	Unencodable   uint64 // values that the codec could not encode, returned but not stored
-	NodeErrors    uint64 // commands to nodes that failed
+	NodeErrors    uint64 // commands to nodes that failed, leases included; those that store are FillErrors. NodeStats.LastFailure has the latest error
 }
 
 // counters are the live form of CacheStats.
@@ -83,6 +83,12 @@ type NodeStats struct {
 	Unconfirmed int           // invalidations that are kept, for 10 s at least, until all of the node's replicas are known to have them; at most 100,000
 	PushesLost  uint64        // how often it stopped: a connection lost or silent for 3 s, a flush, a restart. Each time all copies that it watched went
 	LastError   error         // the latest failure of a health check; nil while it succeeds
+
+	// LastFailure is the latest command, health checks apart, that failed by the node's fault: it was refused (no memory, no permission, a read-only
+	// replica), not answered in time, or the connection broke; at LastFailureAt. It says why reads become loads although LastError is nil.
+	// It stays when later commands succeed, so look at the time; nil and zero: none has failed.
+	LastFailure   error
+	LastFailureAt time.Time
 }
 
 // Stats is a snapshot of what caches share.
@@ -113,6 +119,7 @@ func (c *Client) Stats() Stats {
 			Unconfirmed: c.debts.logs[i].sent.Stats().Depth,
 			PushesLost:  ends.ListenerLost + ends.FillLost + ends.Silent + ends.Flushed + ends.RunChanged,
 			LastError:   info.LastError,
+			LastFailure: info.LastFailure, LastFailureAt: info.LastFailureAt,
 		})
 	}
 	return s

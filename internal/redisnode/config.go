@@ -65,6 +65,9 @@ type Config struct {
 	// OnHealth is called by Run when a check fails after one that succeeded (the first of all counts as coming after a success),
 	// and, with nil, when one succeeds again. Nil means nobody wants to know.
 	OnHealth func(err error)
+	// OnRefusal is called with a command that the server has answered with an error that speaks against the node ([IsTrouble]), or with not knowing
+	// the command: at most once a minute, by the goroutine whose command it was. Health checks are OnHealth's. It must return quickly. Nil means nobody wants to know.
+	OnRefusal func(*Error)
 	// Push is called with the names of keys that have changed since they were read through a [Tracking], in the order of
 	// the changes, and with nil when a Tracking has ended: any may have changed. It is never called twice at once. It must
 	// return quickly, since pushes and the answers that keep the Tracking fresh wait behind it, and must not use the Node.

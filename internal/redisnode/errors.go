@@ -96,8 +96,18 @@ func timedOut(err error) bool {
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &t) && t.Timeout()
 }
 
-// failure turns the driver's error into what the caller of a command gets.
+// failure turns the driver's error into what the caller of a command gets, and remembers it.
 func (s *Session) failure(ctx context.Context, op string, err error) error {
+	err = s.blame(ctx, op, err)
+	var e *Error
+	if errors.As(err, &e) {
+		s.node.failures.note(e, time.Now())
+	}
+	return err
+}
+
+// blame is failure for a health check, which Info.LastError tells of.
+func (s *Session) blame(ctx context.Context, op string, err error) error {
 	var reply redis.Error
 	switch {
 	case errors.As(err, &reply):

@@ -52,6 +52,10 @@ type Info struct {
 	ClockError  time.Duration
 	// LastError is what the last Probe (or beat of Run) failed with; nil after a success.
 	LastError error
+	// LastFailure is the latest command that failed with trouble ([IsTrouble]), or because the server does not know it, at LastFailureAt. Neither health
+	// checks nor our own full pool count. A success does not clear it, nor does a restart of the server.
+	LastFailure   error
+	LastFailureAt time.Time
 	// TrackingError is why there is no [Tracking]: what the last one ended with, or an attempt, or that the server does
 	// not know or not permit CLIENT TRACKING. Nil while there is one, before the first connection, and if Push is nil.
 	TrackingError error
@@ -66,6 +70,7 @@ func (n *Node) Info() Info {
 
 func (n *Node) infoLocked() Info {
 	i := n.info
+	i.LastFailureAt, i.LastFailure = n.failures.latest()
 	if best := n.clock.best.Load(); best != nil {
 		local := time.Now()
 		i.ClockOffset, i.ClockError = best.now(local).Sub(local), best.err

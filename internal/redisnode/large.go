@@ -70,7 +70,9 @@ func newLarge(n *Node) *large {
 	o := n.options
 	o.PoolSize = LargeConns
 	o.ReadTimeout, o.WriteTimeout = n.allowance(largest), n.allowance(largest) // each transfer sets its own deadline
-	return &large{node: newNode(cfg, o), turns: make(chan struct{}, LargeConns), transfers: make(map[transferKey]*transfer)}
+	own := newNode(cfg, o)
+	own.failures = n.failures
+	return &large{node: own, turns: make(chan struct{}, LargeConns), transfers: make(map[transferKey]*transfer)}
 }
 
 // allowance is what the transfer of size bytes may take.

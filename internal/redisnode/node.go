@@ -28,6 +28,7 @@ type Node struct {
 	tracking tracker
 	large    *large // nil in the node of a large itself
 	ailing   atomic.Bool
+	failures *failures
 	done     chan struct{} // closed by Close
 
 	replication sync.Mutex // held while a reading is told
@@ -57,7 +58,7 @@ func New(cfg Config) (*Node, error) {
 
 // newNode makes a node of a configuration that is complete, with the driver's options that were made of it.
 func newNode(cfg Config, o redis.Options) *Node {
-	n := &Node{cfg: cfg, options: o, done: make(chan struct{}), sessions: map[*Session]struct{}{}}
+	n := &Node{cfg: cfg, options: o, done: make(chan struct{}), sessions: map[*Session]struct{}{}, failures: &failures{tell: cfg.OnRefusal}}
 	n.reads.node, n.reads.byKey = n, make(map[string]*read)
 	n.tracking.news = make(chan struct{}, 1)
 	s := newSession(n)
@@ -147,7 +148,7 @@ func (n *Node) ask(ctx context.Context) error {
 
 func (s *Session) ask(ctx context.Context) error {
 	if !s.enter() {
-		return s.failure(ctx, "TIME", s.gone())
+		return s.blame(ctx, "TIME", s.gone())
 	}
 	defer s.leave()
 	pipe := s.client.Pipeline()
@@ -162,7 +163,7 @@ func (s *Session) ask(ctx context.Context) error {
 		err = nil // miniredis has no such section
 	}
 	if err != nil {
-		return s.failure(ctx, "TIME", err)
+		return s.blame(ctx, "TIME", err)
 	}
 	s.node.answered()
 	r := parseReplication(info.Val())
