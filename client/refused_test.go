@@ -4,6 +4,8 @@
 package client_test
 
 import (
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -81,6 +83,41 @@ func do(t *testing.T, node *redistest.Server, commands ...[]any) {
 	for _, c := range commands {
 		if _, err := node.Do(t.Context(), c...); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestNodeStatsAsJSON: errors become their texts, and everything else stays as it is.
+func TestNodeStatsAsJSON(t *testing.T) {
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	text, err := json.Marshal(client.Stats{Owed: 7, Nodes: []client.NodeStats{
+		{
+			ID: "a", Addr: "h:1", ClockOffset: 5, Pushing: true, PushError: errors.New("no push"), LastError: errors.New("no answer"),
+			LastFailure: errors.New("OOM"), LastFailureAt: at,
+		},
+		{ID: "b"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Owed  int
+		Nodes []map[string]any
+	}
+	if err := json.Unmarshal(text, &got); err != nil || got.Owed != 7 || len(got.Nodes) != 2 {
+		t.Fatalf("%s: %v", text, err)
+	}
+	for field, want := range map[string]any{
+		"ID": "a", "Addr": "h:1", "Engine": "", "ClockOffset": 5.0, "Pushing": true, "Tracking": false, "Unconfirmed": 0.0, "PushesLost": 0.0,
+		"PushError": "no push", "LastError": "no answer", "LastFailure": "OOM", "LastFailureAt": "2030-01-02T03:04:05Z",
+	} {
+		if v, ok := got.Nodes[0][field]; !ok || v != want {
+			t.Errorf("%s is %v, want %v", field, v, want)
+		}
+	}
+	for _, field := range []string{"PushError", "LastError", "LastFailure"} {
+		if v, ok := got.Nodes[1][field]; !ok || v != nil {
+			t.Errorf("without an error %s is %v, want null", field, v)
 		}
 	}
 }

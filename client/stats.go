@@ -4,6 +4,7 @@
 package client
 
 import (
+	"encoding/json"
 	"sync/atomic"
 	"time"
 )
@@ -89,6 +90,23 @@ type NodeStats struct {
 	// It stays when later commands succeed, so look at the time; nil and zero: none has failed.
 	LastFailure   error
 	LastFailureAt time.Time
+}
+
+// MarshalJSON is the struct with the texts of its errors, which have no JSON of their own; null where there is none.
+func (s NodeStats) MarshalJSON() ([]byte, error) {
+	type fields NodeStats // without this method
+	return json.Marshal(struct {
+		fields
+		PushError, LastError, LastFailure *string
+	}{fields(s), errorText(s.PushError), errorText(s.LastError), errorText(s.LastFailure)})
+}
+
+func errorText(err error) *string {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	return &text
 }
 
 // Stats is a snapshot of what caches share.
