@@ -14,10 +14,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-shelf/shelf/client"
 	"github.com/go-shelf/shelf/internal/chart"
+	"github.com/go-shelf/shelf/internal/redistest"
 )
 
 // load is what -load does: the same crowd of readers and writers, first without the cache, then with it from cold, then with it warm. It is a
@@ -33,7 +35,7 @@ type load struct {
 	zipf     float64 // exponent of the rows' popularity
 	seed     uint64
 	most     float64 // share of the reads that may reach the database once the cache is warm
-	chart    string  // file
+	chart    string  // file, or a pattern for os.CreateTemp
 
 	every time.Duration // of a line of progress, and of a point in the chart
 }
@@ -56,7 +58,7 @@ func (l *load) flags(fs *flag.FlagSet) {
 	fs.Float64Var(&l.zipf, "zipf", 0.99, "load: `exponent` of the popularity of rows, read and written; 0 is uniform")
 	fs.Uint64Var(&l.seed, "seed", 1, "load: `number` that the draws begin with")
 	fs.Float64Var(&l.most, "most", 0.1, "load: `share` of the reads that may reach the database once the cache is warm; above it the exit code is 1")
-	fs.StringVar(&l.chart, "chart", filepath.Join(os.TempDir(), "shelf-load.png"), "load: `file` of the chart, .png or .svg; empty is none")
+	fs.StringVar(&l.chart, "chart", filepath.Join(os.TempDir(), "shelf-load-*.png"), "load: `file` of the chart, .png or .svg, a * in its name becoming a number that is not taken; empty is none")
 	l.every = time.Second
 }
 
@@ -122,6 +124,9 @@ func (l load) check() error {
 // runLoad measures, and writes its report to out. Progress goes to live. It returns an error when the promise is not kept; when ctx ends it reports what
 // was measured until then.
 func runLoad(ctx context.Context, cfg config, log *slog.Logger, out io.Writer, live *progress) (err error) {
+	if _, err := redistest.Find(); err != nil && len(cfg.nodes) == 0 {
+		return fmt.Errorf("catalogue: -load measures real nodes, embedded ones are too slow for it: name yours with -nodes, or let it start some: %w", err)
+	}
 	database, nodes, stop, err := startLocal(ctx, cfg, log)
 	defer func() { err = errors.Join(err, stop()) }()
 	if err != nil {
@@ -174,16 +179,33 @@ func runLoad(ctx context.Context, cfg config, log *slog.Logger, out io.Writer, l
 // finish draws the chart and judges.
 func (r report) finish(ctx context.Context, cfg config, out io.Writer) error {
 	if cfg.load.chart != "" && r.reads() > 0 {
-		if err := r.figure(cfg).Save(cfg.load.chart); err != nil {
+		file, err := chartFile(cfg.load.chart)
+		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(out, "\nchart: %s\n", cfg.load.chart); err != nil {
+		if err := r.figure(cfg).Save(file); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(out, "\nchart: %s\n", file); err != nil {
 			return err
 		}
 	}
 	verdict, err := r.judge(cfg.load.most, ctx.Err() != nil)
 	_, failed := fmt.Fprintf(out, "\n%s\n", verdict)
 	return errors.Join(err, failed)
+}
+
+// chartFile is the file that -chart names: a new one where there is a * in its name, so that no other user's or run's is overwritten.
+func chartFile(name string) (string, error) {
+	dir, pattern := filepath.Split(name)
+	if !strings.Contains(pattern, "*") {
+		return name, nil
+	}
+	f, err := os.CreateTemp(filepath.Clean(dir), pattern)
+	if err != nil {
+		return "", fmt.Errorf("catalogue: -chart: %w", err)
+	}
+	return f.Name(), f.Close()
 }
 
 // percent is a share as text. Small ones keep two digits.

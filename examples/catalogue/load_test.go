@@ -65,24 +65,16 @@ func cells(t *testing.T, table, title string) []string {
 func TestLoad(t *testing.T) {
 	pg := pgtest.Start(t)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	// All of a small run, on real nodes and on embedded ones.
-	for _, nodes := range []string{"real", "embedded"} {
-		t.Run(nodes, func(t *testing.T) {
-			if nodes == "real" {
-				redistest.Start(t, redistest.Config{}) // skips where there is none
-			} else {
-				t.Setenv("PATH", t.TempDir())
-				t.Setenv("REDIS_SERVER", "")
-			}
-			cfg := small(t, database(t, pg, nodes))
-			var out, lines bytes.Buffer
-			if err := runLoad(t.Context(), cfg, log, &out, &progress{out: &lines}); err != nil {
-				t.Fatalf("%v\n%s", err, out.String())
-			}
-			t.Log(out.String())
-			wantRun(t, cfg, out.String(), lines.String())
-		})
-	}
+	t.Run("all of a small run", func(t *testing.T) {
+		redistest.Start(t, redistest.Config{}) // skips where there is none
+		cfg := small(t, database(t, pg, "small"))
+		var out, lines bytes.Buffer
+		if err := runLoad(t.Context(), cfg, log, &out, &progress{out: &lines}); err != nil {
+			t.Fatalf("%v\n%s", err, out.String())
+		}
+		t.Log(out.String())
+		wantRun(t, cfg, out.String(), lines.String())
+	})
 	t.Run("a table with rows is refused", func(t *testing.T) {
 		cfg := small(t, database(t, pg, "used"))
 		store, err := OpenStore(t.Context(), cfg.database, 1)
@@ -120,6 +112,40 @@ func TestLoad(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestLoadNeedsRealNodes: without a redis-server and -nodes it says what to do, before it starts anything.
+func TestLoadNeedsRealNodes(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("REDIS_SERVER", "")
+	err := runLoad(t.Context(), small(t, ""), slog.New(slog.DiscardHandler), io.Discard, &progress{out: io.Discard})
+	if err == nil {
+		t.Fatal("it ran")
+	}
+	for _, want := range []string{"-load", "-nodes", "apt-get install redis-server"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %q", want, err)
+		}
+	}
+}
+
+// TestChartFile: a name with a * is a new file each time, any other is what it is.
+func TestChartFile(t *testing.T) {
+	dir := t.TempDir()
+	seen := map[string]bool{}
+	for range 3 {
+		file, err := chartFile(filepath.Join(dir, "shelf-*.svg"))
+		if err != nil || filepath.Dir(file) != dir || !strings.HasSuffix(file, ".svg") || seen[file] {
+			t.Errorf("got %q, %v", file, err)
+		}
+		seen[file] = true
+	}
+	if file, err := chartFile("a/b.png"); file != "a/b.png" || err != nil {
+		t.Errorf("got %q, %v", file, err)
+	}
+	if file, err := chartFile(filepath.Join(dir, "none", "*.png")); err == nil {
+		t.Errorf("got %q in a folder that is not there", file)
+	}
 }
 
 // callAfter calls a function when so many lines have been written.

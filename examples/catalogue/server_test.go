@@ -368,6 +368,9 @@ func requests(t *testing.T, dsn string) {
 	} {
 		s.want(c.method, c.path, c.body, c.status)
 	}
+	if a := s.want("GET", "/products", "", 400); !strings.Contains(string(a.body), "/products?ids=1,2") {
+		t.Errorf("without ids: %s", a.body)
+	}
 	if p := s.product(id, ""); p.Version != 1 || p.Name != "fixed" {
 		t.Errorf("refused requests have changed the row: %+v", p)
 	}
@@ -392,6 +395,9 @@ func killed(t *testing.T, dsn string) {
 		if p := s.product(a, "source"); p.PriceCents != 9 {
 			t.Fatalf("read %+v after writing 9", p)
 		}
+	})
+	eventually(t, "the stats say why", func() bool {
+		return strings.Contains(string(s.want("GET", "/stats", "", 200).body), `"LastError":"redisnode: node-0: TIME: `)
 	})
 	next := after(t, b)
 	s.absent(next, "source")

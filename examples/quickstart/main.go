@@ -93,7 +93,8 @@ func reads(ctx context.Context, products *client.Cache[Product]) error {
 		}
 		fmt.Printf("%s: %s from %s (owner %s) in %v\n", label, r.Value.Name, r.Layer, r.Node, round(time.Since(start)))
 	}
-	// A key that is read 100 times a second or more is hot, and is kept in this process for 2 s.
+	// A key that is read 100 times a second or more is hot, and is kept in this process: for L1TTL (a minute) at most, as the node tells of changes;
+	// for L1BlindTTL (2 s) where it cannot, as embedded ones.
 	for {
 		start := time.Now()
 		r, err := products.Lookup(ctx, "4411")
