@@ -63,7 +63,7 @@ func TestLoadErrorTexts(t *testing.T) {
 			_, err := one.Get(t.Context(), key)
 			says(t, key, err, want.is, fmt.Sprintf("shelf: cache item, key %q: %s", key, text("2s")))
 			var panicked *client.PanicError
-			if got := errors.As(err, &panicked); got != (key == "panic") || got && (panicked.Value != boom || len(panicked.Stack) == 0) {
+			if got := errors.As(err, &panicked); got != (key == "panic") || got && (panicked.Value != any(boom) || len(panicked.Stack) == 0) {
 				t.Errorf("%s: a *PanicError: %t, %+v", key, got, panicked)
 			}
 			_, err = many.GetMany(t.Context(), []string{key})
