@@ -228,7 +228,7 @@ func report(t *testing.T, writes []invalidated, last []map[int64]lastHit, wanted
 		t.Fatalf("%d invalidations, want %d", len(writes), wanted)
 	}
 	slices.Sort(lags)
-	t.Logf("%d invalidations of hot keys; %d (%.1f %%) had no old hit after they had returned\n%s", wanted, none, 100*float64(none)/float64(wanted), histogram(lags))
+	t.Logf("%d invalidations of hot keys; %d (%.1f %%) had no old hit after they had returned; the others:\ntime from Invalidate's return to the last old L1 hit | how many\n%s", wanted, none, 100*float64(none)/float64(wanted), histogram(lags))
 	all := append(make([]time.Duration, none), lags...) // sorted: none is 0
 	t.Logf("last old hit after the return, over all: p50 %v, p99 %v, max %v", rank(all, 0.5), rank(all, 0.99), rank(all, 1))
 	t.Logf("... where there was one (%d):           p50 %v, p99 %v, max %v", len(lags), rank(lags, 0.5), rank(lags, 0.99), rank(lags, 1))

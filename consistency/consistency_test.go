@@ -43,9 +43,15 @@ func TestRunPasses(t *testing.T) {
 	if err != nil || !pass {
 		t.Errorf("passed: %v, %v\n%s", pass, err, &out)
 	}
+	_, head, _ := strings.Cut(out.String(), "stale/broken/worst in")
+	head, _, _ = strings.Cut(head, "\n")
+	head += "  "
 	for _, r := range rules() {
 		if !strings.Contains(out.String(), r.Name) {
 			t.Errorf("%q is not in the table:\n%s", r.Name, &out)
+		}
+		if r.Short == "" || !strings.Contains(head, "  "+r.Short+"  ") {
+			t.Errorf("%q: its short name %q heads no column of %q", r.Name, r.Short, head)
 		}
 	}
 	for _, f := range faults {
@@ -101,6 +107,33 @@ func TestDeadProcessFails(t *testing.T) {
 	}
 	if err := settle(t.Context(), f); err == nil {
 		t.Error("a dead process was settled")
+	}
+}
+
+// TestSummary: the layers add up to the reads, and what did not happen is not spoken of.
+func TestSummary(t *testing.T) {
+	r := stalecheck.Report{Writes: 7, Unconfirmed: 1, Invalidations: 5, Failed: 2, Reads: 100, Layers: [4]uint64{10, 40, 30, 20}, Wrong: 3}
+	want := `7 writes (1 unconfirmed), 5 invalidations (2 failed: their nodes were not reached)
+100 reads: 40 L1, 30 L2, 20 source, 10 of unknown layer (judged as L1); 3 wrong (values nobody wrote, or another key's)
+`
+	if got := summary(&r, 0); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if got := summary(&r, 4); got != want+"4 reads got no answer: the machine was too busy for their load\n" {
+		t.Errorf("got\n%s", got)
+	}
+	if legend := legend(); strings.Contains(legend, "%!") {
+		t.Error(legend)
+	}
+}
+
+// TestLegendExplainsTheColumns: each column's name begins with a promise that the legend has a line of.
+func TestLegendExplainsTheColumns(t *testing.T) {
+	for _, r := range rules() {
+		promise, _, _ := strings.Cut(r.Short, " ")
+		if !strings.Contains("\n"+legend(), "\n"+promise+" ") {
+			t.Errorf("%q is not explained:\n%s", r.Short, legend())
+		}
 	}
 }
 

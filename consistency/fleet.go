@@ -320,17 +320,13 @@ func (f *fleet) line() string {
 		}
 		broken += r.Rules[i].Broken
 	}
-	return fmt.Sprintf("%3.0fs %-22s %6d writes %8d reads, L1 stale at most %s, owed %d, BROKEN %d", (stalecheck.Now() - f.began).Seconds(), phase,
+	return fmt.Sprintf("%3.0fs %-27s %6d writes %8d reads, L1 stale at most %s, owed %d, BROKEN %d", (stalecheck.Now() - f.began).Seconds(), phase,
 		r.Writes, r.Reads, oldest.Round(time.Millisecond), owed, broken)
 }
 
-// remarks explains what the table does not.
-func (f *fleet) remarks() string {
+// unanswered is how many reads got no answer, since the machine was too busy for their load.
+func (f *fleet) unanswered() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fmt.Sprintf(`near: within a second of a write of the key. stale: began after an invalidation of what it saw had returned nil (of "TTL" and "the last look": after a
-newer version was committed). Writes whose invalidation failed count from when the process that owed it owed nothing any more. nines: of answers that were not
-stale at all / that kept the promise; the lower end of a one-sided 95 %% interval, the reads taken as independent. %d reads got no answer: the machine was too
-busy for their load.
-`, f.busy)
+	return f.busy
 }

@@ -25,6 +25,7 @@
 //	reads.go    its readers
 //	writes.go   its writers
 //	owed.go     invalidations that failed, and when they are through
+//	report.go   what is printed around the table
 //	store.go    the table of rows
 //	guards.go   what the tests break on purpose
 package main
@@ -118,7 +119,7 @@ func run(ctx context.Context, cfg config, out, progress io.Writer) (pass bool, e
 	shown()
 	err = errors.Join(err, f.end())
 	report := checker.Finish()
-	_, _ = fmt.Fprintf(out, "\n%s\n%s\n", report.Table(), f.remarks())
+	_, _ = fmt.Fprintf(out, "\n%s\n%s\n%s\n", summary(&report, f.unanswered()), legend(), report.Table())
 	faults := report.Faults()
 	if report.Unconfirmed > 0 && err == nil {
 		faults = append(faults, fmt.Sprintf("%d writes were confirmed by no invalidation, though the clients owe none any more", report.Unconfirmed))

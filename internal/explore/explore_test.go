@@ -5,7 +5,10 @@ package explore
 
 import (
 	"flag"
+	"fmt"
+	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +117,27 @@ func named(t *testing.T, name string) scene {
 	return scene{}
 }
 
+// verdicts are what the tests have shown. With -v they are printed when all is over, the last one first: that of all guards in place ends it.
+var verdicts []string
+
+func verdict(format string, args ...any) { verdicts = append(verdicts, fmt.Sprintf(format, args...)) }
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	switch {
+	case !testing.Verbose() || len(verdicts) == 0:
+	case code != 0:
+		fmt.Println("explore: FAIL")
+	default:
+		fmt.Println("state: all that processes, nodes and database hold at one moment; end: a state with nothing under way any more; bad: an end that would serve an old value, or a promise broken on the way")
+		for _, v := range slices.Backward(verdicts) {
+			fmt.Println("explore: " + v)
+		}
+	}
+	os.Exit(code)
+}
+
 func run(t *testing.T, c scene, one bool) *model {
 	t.Helper()
 	runtime.GC() // what the last scene has left
@@ -128,21 +152,22 @@ func run(t *testing.T, c scene, one bool) *model {
 
 // TestNoInterleavingServesAnOldValue: with all guards there is no bad state in any scene.
 func TestNoInterleavingServesAnOldValue(t *testing.T) {
-	states, ends := 0, 0
+	explored, states, ends, bad := 0, 0, 0, 0
 	for _, c := range scenes() {
 		t.Run(c.name, func(t *testing.T) {
 			m := run(t, c, false)
-			states, ends = states+m.count, ends+m.ends
+			explored, states, ends, bad = explored+1, states+m.count, ends+m.ends, bad+m.bad
 			if m.bad > 0 {
 				t.Errorf("%d bad states, the shortest way:\n  %s", m.bad, strings.Join(m.way, "\n  "))
 			}
 		})
 	}
-	t.Logf("%d states, %d ends", states, ends)
+	verdict("no interleaving serves an old value: %d scenes, %d states, %d ends, %d bad", explored, states, ends, bad)
 }
 
 // TestEveryGuardIsNeeded takes the guards away, one at a time: each time the exploration finds a bad state.
 func TestEveryGuardIsNeeded(t *testing.T) {
+	taken := 0
 	for _, g := range []struct {
 		name, scene string
 		off         func(*rules)
@@ -192,8 +217,10 @@ func TestEveryGuardIsNeeded(t *testing.T) {
 				t.Errorf("nothing bad in scene %q: the guard is not needed there, or the exploration is blind", g.scene)
 			}
 			t.Logf("the shortest way:\n  %s", strings.Join(m.way, "\n  "))
+			taken++
 		})
 	}
+	verdict("every guard is needed: %d taken away one at a time, and each time an interleaving serves an old value", taken)
 }
 
 // TestGuardsBehindGuards: some guards have another behind them, so that nothing bad happens when they alone are taken away.

@@ -320,7 +320,7 @@ func TestComesBack(t *testing.T) {
 // TestPhases: reads count in the phase in which they began, and in the sum.
 func TestPhases(t *testing.T) {
 	c, err := stalecheck.New(stalecheck.Config{Processes: 1, Rules: []stalecheck.Rule{
-		{Name: "all"}, {Name: "fault", Covers: func(_ *stalecheck.Read, phase string) bool { return phase == "fault" }},
+		{Name: "all reads, whatever they are"}, {Name: "reads in a fault", Short: "faulty", Covers: func(_ *stalecheck.Read, phase string) bool { return phase == "fault" }},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -343,8 +343,16 @@ func TestPhases(t *testing.T) {
 	if !reflect.DeepEqual(r.Phases, []string{"calm", "fault"}) {
 		t.Errorf("phases %v", r.Phases)
 	}
-	if table := r.Table(); !strings.Contains(table, "fault                              10             0/0/0             0/0/0\n") || !strings.Contains(table, "1 writes (1 unconfirmed)") {
-		t.Errorf("table:\n%s", table)
+	if r.Writes != 1 || r.Unconfirmed != 1 {
+		t.Errorf("%d writes, %d unconfirmed, want 1 and 1", r.Writes, r.Unconfirmed)
+	}
+	for _, want := range []string{
+		"\nstale/broken/worst in           reads  all reads, what           faulty\n",
+		"\nfault                              10            0/0/0            0/0/0\n",
+	} {
+		if table := r.Table(); !strings.Contains(table, want) {
+			t.Errorf("table:\n%s\nwant in it:%s", table, want)
+		}
 	}
 }
 

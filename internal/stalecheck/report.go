@@ -139,11 +139,9 @@ func (r *Report) Faults() []string {
 	return faults
 }
 
-// Table shows the figures: first all rules, then each phase.
+// Table shows the figures of the rules: first of the whole run, then of each phase.
 func (r *Report) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d writes (%d unconfirmed), %d invalidations (%d failed), %d reads: %d L1, %d L2, %d source; %d wrong\n\n",
-		r.Writes, r.Unconfirmed, r.Invalidations, r.Failed, r.Reads, r.Layers[L1], r.Layers[L2], r.Layers[Source], r.Wrong)
 	fmt.Fprintf(&b, "%-34s %9s %9s %8s", "promise", "reads", "near", "stale")
 	for _, bound := range Bounds[1:] {
 		fmt.Fprintf(&b, " %7s", ">"+short(bound))
@@ -162,14 +160,17 @@ func (r *Report) Table() string {
 	return b.String()
 }
 
-// phases shows each phase: the reads, and for each rule how many were stale, how many broke it, and the worst.
+// columnWidth is that of a rule in the table of phases: 100000/10/99.9s has 15 bytes.
+const columnWidth = 15
+
+// phases shows each phase: the reads of the rule that covers the most, and for each rule how many were stale, how many broke it, and the worst.
 func (r *Report) phases(b *strings.Builder) {
 	if len(r.Phases) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n%-27s %9s", "stale/broken/worst of", "")
+	fmt.Fprintf(b, "\n%-27s %9s", "stale/broken/worst in", "reads")
 	for i := range r.Rules {
-		fmt.Fprintf(b, " %17s", cut(r.Rules[i].Name, 17))
+		fmt.Fprintf(b, "  %*s", columnWidth, r.Rules[i].column())
 	}
 	b.WriteByte('\n')
 	for _, name := range r.Phases {
@@ -181,7 +182,7 @@ func (r *Report) phases(b *strings.Builder) {
 			if t.Reads > 0 {
 				cell = fmt.Sprintf("%d/%d/%s", t.Stale[0], t.Broken, short(t.Max))
 			}
-			fmt.Fprintf(&cells, " %17s", cell)
+			fmt.Fprintf(&cells, "  %*s", columnWidth, cell)
 			most = max(most, t.Reads)
 		}
 		fmt.Fprintf(b, "%-27s %9d%s\n", name, most, cells.String())
@@ -217,4 +218,10 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%.0fus", float64(d)/1e3)
 }
 
-func cut(s string, n int) string { return s[:min(len(s), n)] }
+// column is what heads the rule's column.
+func (r *Rule) column() string {
+	if r.Short != "" {
+		return r.Short
+	}
+	return r.Name[:min(len(r.Name), columnWidth)]
+}

@@ -18,6 +18,7 @@ const (
 // Rule is a promise.
 type Rule struct {
 	Name  string
+	Short string // heads its column in the table of phases; empty: Name, its first 15 bytes
 	Since Since
 	// Bound is how stale a read may be; 0: not at all.
 	Bound time.Duration
