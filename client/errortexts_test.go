@@ -244,3 +244,19 @@ func TestIncrOfNoNumber(t *testing.T) {
 		}
 	}
 }
+
+// TestWarmSaysWhyItIsNotStored: a node that answers reads and takes no writes is not one that did not answer.
+func TestWarmSaysWhyItIsNotStored(t *testing.T) {
+	many := func(_ context.Context, keys []string) (map[string]string, error) { return map[string]string{keys[0]: "v"}, nil }
+	cl := open(t, realNodes(t, 1))
+	c := newCache(t, cl, client.CacheConfig[string]{Name: "item", TTL: time.Minute, LoadMany: many})
+	node := cl.Node("any")
+	if err := errors.Join(node.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err(), node.ConfigSet(t.Context(), "maxmemory", "1").Err()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Warm(t.Context(), slices.Values([]string{"k"}), client.WarmOptions{})
+	says(t, "Warm", err, nil, `shelf: Warm: 1 of 1 keys failed, the first: shelf: key "k": shelf: warm on node node-0 failed for "k" of cache item: redisnode: node-0: ...`)
+	if !strings.Contains(fmt.Sprint(err), "OOM") || !client.Unavailable(err) {
+		t.Errorf("%v, want the node's OOM", err)
+	}
+}
