@@ -88,7 +88,7 @@ func TestRefusedConnectionIsFast(t *testing.T) {
 			}
 		}
 	})
-	if info, err := n.Probe(t.Context()); err == nil || info != (redisnode.Info{LastError: info.LastError}) {
+	if info, err := n.Probe(t.Context()); err == nil || info != (redisnode.Info{LastError: info.LastError, LastFailure: info.LastFailure, LastFailureAt: info.LastFailureAt}) {
 		t.Errorf("Probe of nobody: %+v, %v", info, err)
 	}
 }
