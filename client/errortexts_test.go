@@ -247,7 +247,9 @@ func TestIncrOfNoNumber(t *testing.T) {
 
 // TestWarmSaysWhyItIsNotStored: a node that answers reads and takes no writes is not one that did not answer.
 func TestWarmSaysWhyItIsNotStored(t *testing.T) {
-	many := func(_ context.Context, keys []string) (map[string]string, error) { return map[string]string{keys[0]: "v"}, nil }
+	many := func(_ context.Context, keys []string) (map[string]string, error) {
+		return map[string]string{keys[0]: "v"}, nil
+	}
 	cl := open(t, realNodes(t, 1))
 	c := newCache(t, cl, client.CacheConfig[string]{Name: "item", TTL: time.Minute, LoadMany: many})
 	node := cl.Node("any")
