@@ -178,7 +178,7 @@ func restartInFlight(s *scene) {
 	}
 	s.must(p.node.Del(s.Context(), p.lease).Err())
 	want(s, c, "k", row{Text: "old"}, client.LayerSource)
-	want(s, c, "k", row{Text: "old"}, client.LayerL2)
+	storesAgain(s, c, "k", row{Text: "old"})
 }
 
 func restart(s *scene) {
@@ -188,14 +188,27 @@ func restart(s *scene) {
 	s.servers[0].Restart(s)
 	s.fresh(0)
 	want(s, c, "k", row{Text: "a"}, client.LayerSource)
-	want(s, c, "k", row{Text: "a"}, client.LayerL2)
+	storesAgain(s, c, "k", row{Text: "a"})
 	s.servers[0].Restart(s)
 	s.fresh(0)
 	s.must(c.Invalidate(s.Context(), "k"))
 	if m, err := c.GetMany(s.Context(), numbered(10)); err != nil || len(m) != 10 {
 		s.Errorf("GetMany: %v, %v", m, err)
 	}
-	want(s, c, "key-1", row{Text: "a"}, client.LayerL2)
+	storesAgain(s, c, "key-1", row{Text: "a"})
+}
+
+// storesAgain: what was stored in the first moments of a new process may be taken for older than its start, which is known as well as the node's clock
+// is: to half a round trip.
+func storesAgain(s *scene, c *client.Cache[row], key string, v row) {
+	s.Helper()
+	s.until("the node serves "+key+" again", func() bool {
+		r, err := c.Lookup(s.Context(), key)
+		if err != nil || r.Value != v {
+			s.Errorf("%s is %v, %v; want %v", key, r.Value, err, v)
+		}
+		return r.Layer == client.LayerL2
+	})
 }
 
 // paused: the node takes requests and does not answer for a while.
