@@ -282,7 +282,7 @@ func (tr *trial) disturb(f pushFault, rounds int) {
 	reading.Go(func() { tr.readAll(stop) })
 	defer reading.Wait()
 	defer close(stop)
-	for round := range rounds {
+	for round, again := 0, 3; round < rounds; round++ {
 		tr.warm()
 		hits, stale, lost := tr.hits.Load(), tr.stale.Load(), tr.stats().PushesLost
 		tr.writeAll(func() {
@@ -299,7 +299,10 @@ func (tr *trial) disturb(f pushFault, rounds int) {
 		if got := tr.stats().PushesLost - lost; got < f.lost {
 			t.Errorf("round %d: PushesLost grew by %d, want at least %d", round, got, f.lost)
 		}
-		if tr.hits.Load() == hits || f.blind && tr.stale.Load() == stale {
+		nothing := tr.hits.Load() == hits || f.blind && tr.stale.Load() == stale
+		if nothing && again > 0 { // on a busy machine the invalidations may take longer than the fault stays unnoticed
+			again, round = again-1, round-1
+		} else if nothing {
 			t.Errorf("round %d: %d hits, %d of them old: this fault tested nothing", round, tr.hits.Load()-hits, tr.stale.Load()-stale)
 		}
 	}
