@@ -235,7 +235,7 @@ func nodeLoss(ctx context.Context, cl *client.Client, products *client.Cache[Pro
 func startNodes(ctx context.Context) (cfg client.Config, kill func(id string), stop func(), err error) {
 	path, err := redistest.Find()
 	if errors.Is(err, redistest.ErrNotFound) {
-		fmt.Println("nodes: 3 embedded ones (no redis-server on PATH; nothing else is different)")
+		fmt.Println("nodes: 3 embedded ones (no redis-server on PATH; they cannot push changes, so copies in this process live 2 s)")
 		nodes := clienttest.New(3)
 		return nodes.Config(), func(id string) { nodes.ByID(id).Down() }, nodes.Close, nil
 	}
