@@ -7,6 +7,7 @@ import (
 	"context"
 	"net"
 	"testing"
+	"time"
 )
 
 // Ability is something that a behaviour needs and not every engine has.
@@ -35,11 +36,16 @@ type Engine struct {
 	Lacks map[Ability]string
 	// SlowScripts says that a script takes so long that behaviours with many keys take a fifth of them.
 	SlowScripts bool
+	// Coarse is by how much earlier than it was asked to the engine may end a key, beyond a few milliseconds.
+	Coarse time.Duration
 	// Missing, when not nil, is why the engine cannot be run on this machine. The suite is then skipped; with CI=true in the environment it fails, unless the
 	// engine is Optional.
 	Missing  error
 	Optional bool
 }
+
+// inexact is by how much earlier than asked a key may end. A millisecond is a node's unit.
+func (e *Engine) inexact() time.Duration { return e.Coarse + 5*time.Millisecond }
 
 // Server is one running node.
 type Server struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -38,6 +39,7 @@ func Embedded() Engine {
 	const noCommand = "miniredis has no %s"
 	return Engine{
 		Name: "embedded", Kind: "embedded", SlowScripts: true, // a Lua state for each call
+		Coarse: 100 * time.Millisecond, // its clock rests between walks over the keys
 		Lacks: map[Ability]string{
 			Settings:    fmt.Sprintf(noCommand, "CONFIG, no memory limit and no cluster mode"),
 			Restarts:    "it is no process, and has no run id: a session cannot tell that the node came back empty",

@@ -24,14 +24,14 @@ var lifetimes = []behaviour{
 func hardTTL(s *scene) {
 	src := newSource(row{Text: "a"})
 	cfg := plain(src.load)
-	cfg.TTL = 150 * time.Millisecond
+	cfg.TTL = 500 * time.Millisecond
 	cfg.SoftTTL = cfg.TTL
 	c := open(s, cfg)
 	begin := time.Now()
 	want(s, c, "k", row{Text: "a"}, client.LayerSource)
 	p := where(s, c, "k")
 	s.until("the node ends the entry", func() bool { return !p.has(p.data) })
-	if d := time.Since(begin); d < cfg.TTL-5*time.Millisecond { // a millisecond is the node's unit
+	if d := time.Since(begin); d < cfg.TTL-s.engine.inexact() {
 		s.Errorf("the entry was gone after %v, its TTL is %v", d, cfg.TTL)
 	}
 	want(s, c, "k", row{Text: "a"}, client.LayerSource)
@@ -56,7 +56,7 @@ func jitterBounds(s *scene) {
 			shortest, longest = min(shortest, left), max(longest, left)
 		}
 		spent := time.Since(begin)
-		if least := ttl - time.Duration(jitter*float64(ttl)) - spent - 5*time.Millisecond; longest > ttl || shortest < least {
+		if least := ttl - time.Duration(jitter*float64(ttl)) - spent - s.engine.inexact(); longest > ttl || shortest < least {
 			s.Errorf("jitter %v: the entries live %v to %v, want %v to %v", jitter, shortest, longest, least, ttl)
 		}
 		if jitter > 0 && longest-shortest < ttl/20 {
@@ -81,7 +81,7 @@ func otherTTLs(s *scene) {
 	}
 	for key, ttl := range map[string]time.Duration{"k": time.Hour, "none": cfg.NegativeTTL} {
 		p := where(s, c, key)
-		if left := p.ttl(p.data); left > ttl || left < ttl-time.Since(begin)-5*time.Millisecond {
+		if left := p.ttl(p.data); left > ttl || left < ttl-time.Since(begin)-s.engine.inexact() {
 			s.Errorf("%s lives %v, want %v", key, left, ttl)
 		}
 	}
