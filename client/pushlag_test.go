@@ -22,32 +22,12 @@ import (
 
 	"github.com/go-shelf/shelf/client"
 	"github.com/go-shelf/shelf/internal/redistest"
+	"github.com/go-shelf/shelf/internal/stalecheck"
 	"github.com/go-shelf/shelf/ring"
 )
 
 // writerEnv makes the test binary the process that invalidates; it is the node's address.
 const writerEnv = "SHELF_TEST_WRITER"
-
-// moments tells the host's time: a reading of its clock, and what has passed since by this process's own, which is the same clock and cheaper to read.
-type moments struct {
-	origin time.Duration
-	since  time.Time
-}
-
-// newMoments takes the two readings several times, and those that lie closest together.
-func newMoments() (best moments, ok bool) {
-	closest := time.Duration(0)
-	for range 20 {
-		since := time.Now()
-		origin, readable := hostClock()
-		if apart := time.Since(since); readable && (!ok || apart < closest) {
-			best, closest, ok = moments{origin, since}, apart, true
-		}
-	}
-	return best, ok
-}
-
-func (m moments) now() time.Duration { return m.origin + time.Since(m.since) }
 
 // lagCache is the cache of both processes. Its rows are counters beside it, on the same node.
 func lagCache(ctx context.Context, addr string) (*client.Client, *client.Cache[int64], error) {
@@ -67,10 +47,6 @@ func lagCache(ctx context.Context, addr string) (*client.Client, *client.Cache[i
 // writerProcess writes and invalidates the keys that it reads, one a line, and prints when each invalidation had returned.
 func writerProcess(addr string, in io.Reader, out io.Writer) error {
 	ctx := context.Background()
-	clock, ok := newMoments()
-	if !ok {
-		return errors.New("the host's clock cannot be read")
-	}
 	cl, c, err := lagCache(ctx, addr)
 	if err != nil {
 		return err
@@ -82,7 +58,7 @@ func writerProcess(addr string, in io.Reader, out io.Writer) error {
 		if err == nil {
 			err = c.Invalidate(ctx, key)
 		}
-		returned := clock.now()
+		returned := stalecheck.Now()
 		if err != nil {
 			return err
 		}
@@ -107,13 +83,8 @@ type lastHit struct{ asked, got time.Duration }
 // invalidation has returned gets the old row (that is promised); the usual time is that of a push. With -v it prints how long it was.
 //
 // What is measured is the time from when Invalidate had returned to when the last old row was in the reader's hands, both by the host's one monotonic clock.
-// The origins are off by the time of one system call (below a microsecond), and a reading of the clock by whatever the scheduler puts between it and the call beside it:
-// that shortens the time on the writer's side and lengthens it on the reader's.
+// A reading of the clock is off by a system call (below a microsecond), and by whatever the scheduler puts between it and the call beside it: that shortens the time on the writer's side and lengthens it on the reader's.
 func TestPushLag(t *testing.T) {
-	clock, ok := newMoments()
-	if !ok {
-		t.Skip("this system's clock for all processes is not known here")
-	}
 	const keys, wanted = 20, 2500
 	server := redistest.Start(t, redistest.Config{})
 	cl, c, err := lagCache(t.Context(), server.Addr())
@@ -136,12 +107,12 @@ func TestPushLag(t *testing.T) {
 	}()
 	// As soon as a version is served from L1 the writer is told to write the next, so that what it invalidates is always hot.
 	ordered, end := 0, time.Now().Add(time.Minute)
-	for until := time.Duration(0); until == 0 || clock.now() < until; {
+	for until := time.Duration(0); until == 0 || stalecheck.Now() < until; {
 		if time.Now().After(end) {
 			t.Fatalf("%d of %d invalidations in a minute: the copies stay", ordered, wanted)
 		}
 		for k := range last {
-			key, asked := strconv.Itoa(k), clock.now()
+			key, asked := strconv.Itoa(k), stalecheck.Now()
 			r, err := c.Lookup(t.Context(), key)
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +121,7 @@ func TestPushLag(t *testing.T) {
 				continue
 			}
 			_, seen := last[k][r.Value]
-			last[k][r.Value] = lastHit{asked, clock.now()}
+			last[k][r.Value] = lastHit{asked, stalecheck.Now()}
 			if !seen && ordered < wanted {
 				ordered++
 				asks <- key
@@ -158,7 +129,7 @@ func TestPushLag(t *testing.T) {
 		}
 		if ordered == wanted && until == 0 {
 			close(asks)
-			until = clock.now() + 500*time.Millisecond // for what the last ones leave
+			until = stalecheck.Now() + 500*time.Millisecond // for what the last ones leave
 		}
 	}
 	report(t, answers(), last, wanted)
