@@ -128,7 +128,7 @@ func (c *Cache[V]) owe(failed []*NodeError, versionOf func(key string) uint64) [
 		for _, key := range e.Keys {
 			s := c.slot(key)
 			if c.client.debts.put(s.names.Data, s.owner, versionOf(key)) != nil {
-				full.Keys, full.Err = append(full.Keys, key), c.client.debts.full(e.Err)
+				full.Keys = append(full.Keys, key)
 				continue
 			}
 			kept = append(kept, key)
@@ -136,7 +136,8 @@ func (c *Cache[V]) owe(failed []*NodeError, versionOf func(key string) uint64) [
 		if e.Keys = kept; len(kept) > 0 {
 			errs = append(errs, e)
 		}
-		if full.Err != nil {
+		if len(full.Keys) > 0 {
+			full.Err = c.client.debts.full(e.Err)
 			errs = append(errs, full)
 		}
 	}

@@ -52,9 +52,11 @@ func (f *finishing) next(ctx context.Context, now time.Time) (until time.Time, d
 		f.hurried = true
 		f.early = f.c.secondNow(ctx)
 	}
+	// The outbox twice: an invalidation that gets through moves from it to the schedule, and a second delete that fails the other way.
+	paid := f.outbox.Empty()
 	waiting := f.later.Len() + int(f.atWork.Load())
 	switch {
-	case waiting == 0 && f.outbox.Empty():
+	case paid && waiting == 0 && f.outbox.Empty():
 		return now, true
 	case waiting == 0:
 		return f.patience, !now.Before(f.patience)

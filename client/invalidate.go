@@ -113,11 +113,13 @@ func (c *Cache[V]) invalidation(versionOf func(key string) uint64, again bool) s
 
 // confirmed notes what a node has carried out, in case that it forgets it. If it has forgotten it already, it is owed, and void.
 func (c *Cache[V]) confirmed(node int, sent invalidation.Sent) (void bool) {
-	if !c.cfg.Truth && c.client.debts.logs[node].add(sent) {
-		c.client.debts.oweVoid(node)
-		return true
+	if c.cfg.Truth {
+		return false
 	}
-	return false
+	if sent.Version, void = c.client.debts.logs[node].add(sent); void {
+		c.client.debts.oweForgotten(node, sent)
+	}
+	return void
 }
 
 // script is what everywhere does with the keys of one node.

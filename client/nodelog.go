@@ -46,10 +46,13 @@ func newNodeLog() (*nodeLog, error) {
 	return &nodeLog{sent: sent}, nil
 }
 
-// add takes in what the node has carried out, and says whether that was a run that is over: then it counts for nothing. A server that does not say
-// which run it is has no replicas either.
-func (l *nodeLog) add(sent invalidation.Sent) (void bool) {
-	return sent.Run != "" && l.sent.Add(sent)
+// add takes in what the node has carried out, and says whether that was a run that is over: then it counts for nothing, and is owed with that
+// version. A server that does not say which run it is has no replicas either.
+func (l *nodeLog) add(sent invalidation.Sent) (version uint64, void bool) {
+	if sent.Run == "" {
+		return 0, false
+	}
+	return l.sent.Add(sent)
 }
 
 // trusts says whether an entry of this age can be believed to be what it was when it was stored.
@@ -154,10 +157,14 @@ func (c *Client) replicationSeen(node int, r redisnode.Replication) {
 
 // oweVoid owes to a node what it may have forgotten. Also what is owed already: its attempt may be on its way back from the run that is over.
 func (d *debts) oweVoid(node int) {
-	l := d.logs[node]
-	for _, s := range l.sent.Take() {
-		if d.put(s.Name, node, s.Version) != nil {
-			l.miss(s.At) // no room: until it is there, nothing that the node may have forgotten is trusted
-		}
+	for _, s := range d.logs[node].sent.Take() {
+		d.oweForgotten(node, s)
+	}
+}
+
+// oweForgotten owes to a node an invalidation that it may have forgotten. Where there is no room, nothing from before it is trusted.
+func (d *debts) oweForgotten(node int, s invalidation.Sent) {
+	if d.put(s.Name, node, s.Version) != nil {
+		d.logs[node].miss(s.At)
 	}
 }

@@ -156,8 +156,8 @@ func (r *Replay) find(name string) *sent {
 // the [Outbox], whose success adds it again. A key that is here already stays one entry, with the
 // largest version. When Max is reached the oldest entry is dropped.
 //
-// It returns whether the key is void now: then it is to be invalidated again, as after a Read.
-func (r *Replay) Add(s Sent) (void bool) {
+// It returns whether the key is void now: then it is to be invalidated again, as after a Read, with that version.
+func (r *Replay) Add(s Sent) (version uint64, void bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// 1. Primary A confirms the invalidation. Its reply is on the way.
@@ -173,7 +173,7 @@ func (r *Replay) Add(s Sent) (void bool) {
 		r.names.Store(s.Name, e)
 		r.depth.Add(1)
 	} else if !r.merge(e, s, current) {
-		return e.place.in == &r.void
+		return e.Version, e.place.in == &r.void
 	}
 	e.place.leave()
 	if current {
@@ -184,7 +184,7 @@ func (r *Replay) Add(s Sent) (void bool) {
 	if r.depth.Load() > int64(r.max) {
 		r.dropOldest()
 	}
-	return !current
+	return e.Version, !current
 }
 
 // merge adds s to the entry of its key. It returns whether the entry has to be put into the list

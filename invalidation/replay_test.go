@@ -123,7 +123,9 @@ func TestReplayMerges(t *testing.T) {
 	r.Add(sentBy("R", "k", 7, 20_000))
 	r.Add(sentBy("R", "k", 9, 20_500))
 	r.Add(sentBy("R", "k", 3, 21_000))
-	r.Add(sentBy("another", "k", 1, 20_700)) // makes it void, but not older
+	if version, void := r.Add(sentBy("another", "k", 1, 20_700)); version != 9 || !void { // makes it void, but not older
+		t.Errorf("to be repeated: %d, %t; want 9", version, void)
+	}
 	if got := takeText(r); got != "k:9@21000" {
 		t.Errorf("take: %s, want the largest version and the latest time", got)
 	}
@@ -140,9 +142,18 @@ func TestReplayRunChanges(t *testing.T) {
 	if n := r.Read(readAt(1000, "B", 1_000_000, 1_000_000)); n != 2 || takeText(r) != "placed:1@100 open:2@300" {
 		t.Fatalf("%d void: %s", n, takeText(r))
 	}
-	r.Add(sentBy("A", "late", 3, 1100))
-	r.Add(sentBy("", "unknown", 4, 1200))
-	r.Add(sentBy("B", "placed", 1, 1300)) // replayed
+	for _, c := range []struct {
+		sent    invalidation.Sent
+		version uint64 // with which it is to be repeated
+		void    bool
+	}{
+		{sentBy("A", "late", 3, 1100), 3, true}, {sentBy("", "unknown", 4, 1200), 4, true},
+		{sentBy("B", "placed", 1, 1300), 1, false}, // replayed
+	} {
+		if version, void := r.Add(c.sent); version != c.version || void != c.void {
+			t.Errorf("%s by %q: %d, void %t; want %d, %t", c.sent.Name, c.sent.Run, version, void, c.version, c.void)
+		}
+	}
 	if n := r.Read(readAt(50_000, "B", 2_000_000, 2_000_000)); n != 3 || takeText(r) != "open:2@300 late:3@1100 unknown:4@1200" {
 		t.Fatalf("%d void: %s", n, takeText(r))
 	}
