@@ -139,11 +139,13 @@ func (c *Client) logRun(n ring.Node, prev, now redisnode.Info) {
 func (c *Client) healthSeen(node int, n ring.Node, err error) {
 	if err != nil {
 		c.cfg.Logger.Warn("shelf: node is in trouble", "node", n.ID, "addr", n.Addr, "error", err)
+		c.tell(Event{Kind: EventState, Node: n.ID, From: "up", To: "down", Err: err})
 		return
 	}
 	c.debts.outbox.Wake(node, time.Now())
 	signal(c.debts.putNews)
 	c.cfg.Logger.Info("shelf: node is well again", "node", n.ID, "addr", n.Addr)
+	c.tell(Event{Kind: EventState, Node: n.ID, From: "down", To: "up"})
 }
 
 // logRefusal tells of a node that answers but does not do what it is asked: its keys are loaded all the time, and nothing else shows it.

@@ -76,6 +76,10 @@ type Config struct {
 	// deletes that will not come, and, at most once a minute and node, of a command that a node refuses although it answers (no memory, no permission).
 	// nil is silence.
 	Logger *slog.Logger
+
+	// OnEvent is called with what happens to nodes, by the goroutine that has found out, the events of one node in their order. It must return quickly, may be called for
+	// several nodes at once, and must not use the client. nil: nobody wants to know.
+	OnEvent func(Event)
 }
 
 // withDefaults validates and fills in what is zero. The ring validates the nodes themselves.
