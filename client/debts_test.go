@@ -95,9 +95,9 @@ func TestOwedInvalidationVoidsFills(t *testing.T) {
 					v, err := g.load(ctx, keys[0])
 					return map[string]string{keys[0]: v}, err
 				}})
+			g.first.Store(many) // then the first read passes, and is waited for
 			read := inBackground(t, c, "k")
 			if many {
-				g.first.Store(true) // the read above passes, and is waited for
 				if v, err := read(); err != nil || v != "1" {
 					t.Fatal(v, err)
 				}
