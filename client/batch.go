@@ -123,7 +123,7 @@ func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
 		if len(room) == cap(room) {
 			room = make([]slot[V], 0, min(slotsAtOnce, len(keys)-i))
 		}
-		room = append(room, b.c.slotOf(k))
+		room = append(room, b.c.place(k))
 		s := &room[len(room)-1]
 		w := wanted[V]{s, b.c.wantL1(s, hot, b.asked)}
 		if b.c.owes(s) { // after the ticket: see debts

@@ -32,6 +32,8 @@ type Client struct {
 	loops     sync.WaitGroup // one health loop a node, and the two that work off the debts
 	stopLoops context.CancelFunc
 
+	absences absences // of the nodes, for the gutter
+
 	debts *debts // invalidations that are owed to the nodes
 
 	wakes wakes // of those who wait for another process's load
@@ -77,7 +79,8 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		cfg: cfg, ring: r, limiter: limiter, guard: new(stampede.Guard),
-		caches: make(map[string]registered), byName: make(map[string][]registered),
+		absences: make(absences, r.Len()),
+		caches:   make(map[string]registered), byName: make(map[string][]registered),
 	}
 	if c.debts, err = newDebts(cfg); err != nil {
 		return nil, err
@@ -138,10 +141,12 @@ func (c *Client) logRun(n ring.Node, prev, now redisnode.Info) {
 // healthSeen takes in that a node's health checks have begun to fail, or succeed again: then what is owed to it is sent at once.
 func (c *Client) healthSeen(node int, n ring.Node, err error) {
 	if err != nil {
+		c.absences.begin(node, time.Now())
 		c.cfg.Logger.Warn("shelf: node is in trouble", "node", n.ID, "addr", n.Addr, "error", err)
 		c.tell(Event{Kind: EventState, Node: n.ID, From: "up", To: "down", Err: err})
 		return
 	}
+	c.absences.end(node, time.Now())
 	c.debts.outbox.Wake(node, time.Now())
 	signal(c.debts.putNews)
 	c.cfg.Logger.Info("shelf: node is well again", "node", n.ID, "addr", n.Addr)

@@ -67,6 +67,11 @@ type Config struct {
 	// second one will come.
 	SecondDeleteQueue int
 
+	// Gutter lets entries whose owner is down live on the next node of the ring (of another rack, where there is one), under names of their own and for 10 s at most each, so
+	// that their keys cost few loads meanwhile. Another process that does not find the owner down invalidates there only: what this one reads in the gutter may be 10 s
+	// older than such an invalidation. This process's own invalidations void both places. Needs two nodes; no effect on caches that are themselves the truth.
+	Gutter bool
+
 	// TrustSnapshots trusts what a node holds after a restart. Without it, entries from before a primary's start are misses: a snapshot or an append-only file brings
 	// back what was deleted since it was written. It is for those who restart nodes warm on purpose and accept that such an entry may live
 	// until its TTL. Caches that are themselves the truth always trust their node.

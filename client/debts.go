@@ -116,7 +116,7 @@ func (c *Cache[V]) owesTag(owner int, tags []string) bool {
 
 // owe notes the keys of which a walk says that they failed, and returns its error, with those apart for which there was no room. It comes before
 // dropLocal.
-func (c *Cache[V]) owe(failed []*NodeError, versionOf func(key string) uint64) []error {
+func (c *Cache[V]) owe(failed []*NodeError, at func(key string) *slot[V], versionOf func(key string) uint64) []error {
 	var errs []error
 	for _, e := range failed {
 		if c.cfg.Truth {
@@ -126,7 +126,7 @@ func (c *Cache[V]) owe(failed []*NodeError, versionOf func(key string) uint64) [
 		full := &NodeError{Node: e.Node, Cache: e.Cache, Op: e.Op}
 		kept := e.Keys[:0:0]
 		for _, key := range e.Keys {
-			s := c.slot(key)
+			s := at(key)
 			if c.client.debts.put(s.names.Data, s.owner, versionOf(key)) != nil {
 				full.Keys = append(full.Keys, key)
 				continue

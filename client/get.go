@@ -114,7 +114,8 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 	if load == nil && !c.cfg.Truth {
 		load = c.ownLoader()
 	}
-	s := c.slot(key) // 3 ring
+	at := c.place(key) // 3 ring
+	s := &at
 	var t ticket[V]
 	if !o.NoFill {
 		t = c.wantL1(s, hot, now)

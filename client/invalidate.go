@@ -73,7 +73,8 @@ func (c *Cache[V]) invalidateInside(ctx context.Context, keys []string, version 
 				reached[key] = false
 			}
 		}
-		return c.owe(failed, versionOf)
+		errs := c.owe(failed, c.slot, versionOf)
+		return append(errs, c.voidGutter(ctx, keys, func(key string) bool { return reached[key] }, versionOf)...)
 	}
 	errs := c.everywhere(context.WithoutCancel(ctx), opInvalidate, keys, do)
 	for key, ok := range reached {
@@ -124,6 +125,7 @@ func (c *Cache[V]) confirmed(node int, sent invalidation.Sent) (void bool) {
 
 // script is what everywhere does with the keys of one node.
 type script[V any] struct {
+	at     func(key string) *slot[V]                        // where; nil: at the owner
 	before func(ctx context.Context, part []*slot[V]) error // an error: the node did not answer. nil: nothing to do before
 	call   func(*slot[V]) invalidation.Call
 	// check reads the reply for one key. sent says when the pipeline was sent, when it was answered, and by which run of the server.
@@ -143,9 +145,12 @@ const (
 // everywhere runs one script for each key on its owner, one pipeline a node, the nodes in parallel, and then drops what this process
 // itself holds of these keys. It returns one error a node that was not reached, or what do.failed makes of them.
 func (c *Cache[V]) everywhere(ctx context.Context, op string, keys []string, do script[V]) (errs []error) {
+	if do.at == nil {
+		do.at = c.slot
+	}
 	groups := make(map[int][]*slot[V])
 	for _, k := range keys {
-		s := c.slot(k)
+		s := do.at(k)
 		groups[s.owner] = append(groups[s.owner], s)
 	}
 	byNode := make([]*NodeError, len(c.client.nodes))

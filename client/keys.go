@@ -22,6 +22,12 @@ const (
 	bodyPrefix       = "~b:" // of a large value: see large.go
 	generationPrefix = "~g:" // of a whole cache, one on each node
 	tagsPrefix       = "~t:" // the same
+
+	// In the gutter, on the node that stands in for a key's owner: see gutter.go.
+	gutterPrefix      = "~u:"
+	gutterLeasePrefix = "~ul:"
+	gutterMarkPrefix  = "~um:"
+	gutterBodyPrefix  = "~ub:"
 )
 
 // checkKey is the one rule for keys: any bytes, 1 to MaxKeyBytes of them, kept exactly.
@@ -78,6 +84,13 @@ func (n naming) key(data string) (string, bool) {
 	key, ok1 := strings.CutPrefix(data, n.prefix)
 	key, ok2 := strings.CutSuffix(key, n.suffix)
 	return key, ok1 && ok2
+}
+
+// entry is key also for the name of an entry in the gutter.
+func (n naming) entry(name string) (key string, gutter, ok bool) {
+	name, gutter = strings.CutPrefix(name, gutterPrefix)
+	key, ok = n.key(name)
+	return key, gutter, ok
 }
 
 // keys is all the names of a key, cut out of one string: a batch makes very many.

@@ -47,10 +47,10 @@ type ticket[V any] struct {
 	pushes uint64              // of the cache's generation, before the read
 }
 
-// wantL1 takes a ticket where the key belongs in L1. A node that can push but does not at the moment (it is being connected, or has fallen silent) gives none:
+// wantL1 takes a ticket where the key belongs in L1; not from the gutter, where other processes' invalidations need not reach it. A node that can push but does not at the moment (it is being connected, or has fallen silent) gives none:
 // a copy would live on for longer than the second for which silence is believed.
 func (c *Cache[V]) wantL1(s *slot[V], hot bool, now time.Time) ticket[V] {
-	if c.l1 == nil || (c.cfg.L1 == L1Hot && !hot) {
+	if c.l1 == nil || s.gutter || (c.cfg.L1 == L1Hot && !hot) {
 		return ticket[V]{}
 	}
 	watch := s.node.Tracking()

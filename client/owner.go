@@ -36,6 +36,8 @@ type slot[V any] struct {
 	losses  uint64                  // of invalidations by the node, when this read last asked what is owed
 	mark    time.Duration           // what a fill leaves for those who load from a source that lags: where it is what this process has written
 	forced  bool                    // the lease was forced: what is loaded now is what counts
+	gutter  bool                    // the place is in the gutter, on a stand-in for the owner that is down
+	since   time.Time               // then: entries from before are not believed
 	trouble *trouble                // with the node, where the call has more keys of it; nil: this is the only one
 }
 
@@ -107,6 +109,8 @@ func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, 
 	case s.c.cfg.Truth:
 	case s.c.client.debts.logs[s.owner].losses.Load() != s.losses || !s.c.client.debts.logs[s.owner].trusts(e.created, s.node):
 		s.c.counters.distrusted.Add(1)
+		e, f = entry[V]{}, unusable
+	case s.tooEarly(e.created):
 		e, f = entry[V]{}, unusable
 	case len(e.tags) > 0 && s.c.owesTag(s.owner, e.tags):
 		s.c.counters.cleared.Add(1)

@@ -91,7 +91,7 @@ func (c *Client) repeat(ctx context.Context, batch []invalidation.Pending) {
 
 // cacheOf is the cache that owes something: by the name of an entry, or of what stands for the whole cache.
 func (c *Client) cacheOf(name, group string) registered {
-	caches, end := name, ":"
+	caches, end := strings.TrimPrefix(name, gutterPrefix), ":"
 	if group != name {
 		caches, end = strings.TrimPrefix(strings.TrimPrefix(group, generationPrefix), tagsPrefix), ":v"
 	}
@@ -108,7 +108,7 @@ func (c *Cache[V]) owns(name, group string) bool {
 	if group != name {
 		return group == c.names.of.Generation || group == c.names.of.Tags
 	}
-	_, is := c.names.key(name)
+	_, _, is := c.names.entry(name)
 	return is
 }
 
@@ -116,7 +116,7 @@ func (c *Cache[V]) owns(name, group string) bool {
 func (c *Cache[V]) invalidateAgain(ctx context.Context, what []owed) (failed map[string]error) {
 	failed = c.walkAgain(ctx, opInvalidate, what, nil)
 	for _, o := range what {
-		if key, _ := c.names.key(o.name); failed[o.name] == nil {
+		if key, gutter, _ := c.names.entry(o.name); failed[o.name] == nil && !gutter {
 			if err := c.again(key, o.version); err != nil {
 				c.client.cfg.Logger.Error("shelf: no second delete", "cache", c.cfg.Name, "error", err)
 			}
@@ -125,15 +125,30 @@ func (c *Cache[V]) invalidateAgain(ctx context.Context, what []owed) (failed map
 	return failed
 }
 
-// walkAgain is a walk for keys that have their own versions. removed is told of keys whose entry was there.
+// walkAgain is a walk for keys that have their own versions, at their owners or in the gutter, as their names say. removed is told of keys whose entry was there.
 func (c *Cache[V]) walkAgain(ctx context.Context, op string, what []owed, removed func()) (failed map[string]error) {
-	keys := make([]string, len(what))
-	versions := make(map[string]uint64, len(what))
-	for i, o := range what {
-		keys[i], _ = c.names.key(o.name)
-		versions[keys[i]] = o.version
+	failed = make(map[string]error)
+	var owners, gutters []string
+	versions := make(map[string]uint64, len(what)) // by name
+	for _, o := range what {
+		versions[o.name] = o.version
+		if key, gutter, _ := c.names.entry(o.name); gutter {
+			gutters = append(gutters, key)
+		} else {
+			owners = append(owners, key)
+		}
 	}
-	do := c.invalidation(func(key string) uint64 { return versions[key] }, true)
+	c.walkPlaces(ctx, op, owners, c.slot, versions, removed, failed)
+	c.walkPlaces(ctx, op, gutters, c.inGutter, versions, removed, failed)
+	return failed
+}
+
+func (c *Cache[V]) walkPlaces(ctx context.Context, op string, keys []string, at func(key string) *slot[V], versions map[string]uint64, removed func(), failed map[string]error) {
+	if len(keys) == 0 {
+		return
+	}
+	do := c.invalidation(func(key string) uint64 { return versions[at(key).names.Data] }, true)
+	do.at = at
 	if check := do.check; removed != nil {
 		do.check = func(s *slot[V], reply any, sent invalidation.Sent) error {
 			if r, err := invalidation.ParseInvalidate(reply); err == nil && r.Removed {
@@ -142,14 +157,12 @@ func (c *Cache[V]) walkAgain(ctx context.Context, op string, what []owed, remove
 			return check(s, reply, sent)
 		}
 	}
-	failed = make(map[string]error)
 	for _, err := range c.everywhere(ctx, op, keys, do) {
 		var e *NodeError
 		if errors.As(err, &e) {
 			for _, key := range e.Keys {
-				failed[c.names.data(key)] = e.Err
+				failed[at(key).names.Data] = e.Err
 			}
 		}
 	}
-	return failed
 }

@@ -171,7 +171,11 @@ func (s *slot[V]) Fill(ctx context.Context, token string, e entry[V]) (stampede.
 func (s *slot[V]) fillCall(token string, e *entry[V]) invalidation.Call {
 	e.stamp = s.gen.Seq
 	setStamp(e.wire, e.stamp)
-	left := max(time.Millisecond, e.hard-e.ageAt(time.Now()))
+	left := e.hard
+	if s.gutter {
+		left = min(left, gutterTTL)
+	}
+	left = max(time.Millisecond, left-e.ageAt(time.Now()))
 	return invalidation.Fill(s.names, invalidation.Filling{
 		Token: token, Value: e.wire, TTL: left, Version: e.version, Negative: e.negative, Epoch: noEpoch,
 		// A forced load that finds no row replaces the entry of the row that there was, whatever version it had.

@@ -38,6 +38,7 @@ type CacheStats struct {
 	Cleared       uint64 // entries that a Clear or InvalidateTag had made unreadable
 	Distrusted    uint64 // entries that were there before their node was restarted, or before it lost invalidations: loaded again
 	Bypassed      uint64 // reads that went to the loader because an invalidation of the key was owed to its node
+	Gutter        uint64 // reads that looked into the gutter, since the key's owner was down (Config.Gutter)
 	Expired       uint64 // entries past their time on the node's clock though the node still had them
 	BodiesGone    uint64 // large values whose body was not there though their entry was: evicted, or replaced at that moment. Read again, or a miss
 	Oversized     uint64 // values above MaxValueBytes, returned but not stored
@@ -49,7 +50,7 @@ type CacheStats struct {
 type counters struct {
 	waiting atomic.Int64
 	l1Misses, l1Doubted, pushes, l2Hits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
-	invalidations, seconds, secondsRemoved, secondsRefused, marksFailed, setsOlder, foreign, cleared, distrusted, bypassed, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
+	invalidations, seconds, secondsRemoved, secondsRefused, marksFailed, setsOlder, foreign, cleared, distrusted, bypassed, gutter, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
 }
 
 // Stats returns the cache's counters. It is cheap and may be called at any time.
@@ -60,7 +61,7 @@ func (c *Cache[V]) Stats() CacheStats {
 		Fills: n.fills.Load(), FillsRefused: n.fillsRefused.Load(), FillErrors: n.fillErrors.Load(),
 		Refreshes: n.refreshes.Load(), RefreshErrors: n.refreshErrors.Load(), Invalidations: n.invalidations.Load(),
 		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Cleared: n.cleared.Load(), Expired: n.expired.Load(),
-		SecondDeletes: n.seconds.Load(), SecondRemoved: n.secondsRemoved.Load(), SecondRefused: n.secondsRefused.Load(), Distrusted: n.distrusted.Load(), Bypassed: n.bypassed.Load(),
+		SecondDeletes: n.seconds.Load(), SecondRemoved: n.secondsRemoved.Load(), SecondRefused: n.secondsRefused.Load(), Distrusted: n.distrusted.Load(), Bypassed: n.bypassed.Load(), Gutter: n.gutter.Load(),
 		BodiesGone: n.bodiesGone.Load(),
 		Oversized:  n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
 	}

@@ -29,6 +29,13 @@ func (r *Ring) Walk(key string) iter.Seq[Node] {
 	}
 }
 
+// WalkIndex is Walk that yields the nodes' indexes in Nodes, without copies.
+func (r *Ring) WalkIndex(key string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		r.walk(r.place.position(key), func(n uint16) bool { return yield(int(n)) })
+	}
+}
+
 // walk yields the numbers of the nodes in Walk's order. Every node has a
 // point, so one trip round the ring, over both loops, meets all of them.
 func (r *Ring) walk(h uint64, yield func(uint16) bool) {
