@@ -80,13 +80,24 @@ func TestSentinelsPromoteWhenThePrimaryIsKilled(t *testing.T) {
 	if got := primaryAddr(t, s, "shelf"); got != addr {
 		t.Errorf("PrimaryAddr = %s, want %s", got, addr)
 	}
-	// The other replica follows, and so does the old primary when it is back.
-	want := fmt.Sprintf("slave %d", promoted.Port())
+	// The other replica follows, and so does the old primary when it is back. Whom, the Sentinels say: on a busy machine they may have found the new primary
+	// silent for a second, and promoted another one.
+	if _, err := promoted.Do(t.Context(), "WAIT", 1, 5000); err != nil {
+		t.Fatal(err)
+	}
 	old.Restart()
+	follows := func(other *redistest.Server) bool {
+		addr, err := s.PrimaryAddr(t.Context(), "shelf")
+		if err != nil {
+			return false
+		}
+		promoted := redistest.ByAddr(servers, addr)
+		return other == promoted || role(other) == fmt.Sprintf("slave %d", promoted.Port())
+	}
 	for _, other := range servers {
-		for deadline := time.Now().Add(40 * time.Second); other != promoted && role(other) != want; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(40 * time.Second); !follows(other); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("%s is %s, want %s", other.Addr(), role(other), want)
+				t.Fatalf("%s is %s", other.Addr(), role(other))
 			}
 		}
 	}
