@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -109,7 +108,8 @@ func (c *Client) openNodes() error {
 			ID: n.ID, Addr: n.Addr, Timeout: c.cfg.OperationTimeout, PoolSize: c.cfg.PoolSize,
 			Options: hook, Scripts: scripts, OnRun: func(prev, now redisnode.Info) { c.runSeen(i, n, prev, now) },
 			OnReplication: func(r redisnode.Replication) { c.replicationSeen(i, r) },
-			OnHealth:      func(err error) { c.healthSeen(i, n, err) },
+			OnState:       func(s redisnode.StateChange) { c.stateSeen(i, n, s) },
+			WriteCheck:    writeCheckName(c.cfg.Namespace),
 			OnRefusal:     func(e *redisnode.Error) { c.logRefusal(n, e) },
 			Push:          c.onPush(i),
 		})
@@ -136,21 +136,6 @@ func (c *Client) logRun(n ring.Node, prev, now redisnode.Info) {
 	}
 	c.cfg.Logger.Info("shelf: node was restarted", "node", n.ID, "addr", n.Addr,
 		"version", now.Version, "run", now.RunID, "previous_run", prev.RunID)
-}
-
-// healthSeen takes in that a node's health checks have begun to fail, or succeed again: then what is owed to it is sent at once.
-func (c *Client) healthSeen(node int, n ring.Node, err error) {
-	if err != nil {
-		c.absences.begin(node, time.Now())
-		c.cfg.Logger.Warn("shelf: node is in trouble", "node", n.ID, "addr", n.Addr, "error", err)
-		c.tell(Event{Kind: EventState, Node: n.ID, From: "up", To: "down", Err: err})
-		return
-	}
-	c.absences.end(node, time.Now())
-	c.debts.outbox.Wake(node, time.Now())
-	signal(c.debts.putNews)
-	c.cfg.Logger.Info("shelf: node is well again", "node", n.ID, "addr", n.Addr)
-	c.tell(Event{Kind: EventState, Node: n.ID, From: "down", To: "up"})
 }
 
 // logRefusal tells of a node that answers but does not do what it is asked: its keys are loaded all the time, and nothing else shows it.

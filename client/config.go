@@ -24,8 +24,8 @@ type Config struct {
 
 	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. Of
 	// the caches alone: the names of raw operations (Client.Set, Incr, ...) are used as they are given. An
-	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* ~~b:namespace/* ~~g:namespace/* ~~t:namespace/*
-	// (entries, leases, marks, bodies of large values, generations, tag logs).
+	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* ~~b:namespace/* ~~g:namespace/* ~~t:namespace/* ~~w:namespace/*
+	// (entries, leases, marks, bodies of large values, generations, tag logs, the name by which a node is asked whether it takes writes).
 	Namespace string
 
 	// NoPush does without the nodes' pushes (client tracking), which need three more connections a node: then L1 entries live L1BlindTTL, and who waits
@@ -77,7 +77,7 @@ type Config struct {
 	// until its TTL. Caches that are themselves the truth always trust their node.
 	TrustSnapshots bool
 
-	// Logger hears of nodes whose health checks fail and succeed again, of servers that were restarted or may have lost their latest writes, of second
+	// Logger hears of nodes that go down and are up again (at debug level of their other states too), of servers that were restarted or may have lost their latest writes, of second
 	// deletes that will not come, and, at most once a minute and node, of a command that a node refuses although it answers (no memory, no permission).
 	// nil is silence.
 	Logger *slog.Logger

@@ -9,7 +9,7 @@ import "time"
 type EventKind string
 
 const (
-	// EventState says that a node's state has changed: From and To are states, Err is what brought it about.
+	// EventState says that a node's state has changed: From and To are states (NodeStats.State), Err is what brought it about.
 	EventState EventKind = "node-state"
 	// EventPrimary says that another server is a node's primary now: From and To are addresses.
 	EventPrimary EventKind = "primary-changed"

@@ -41,7 +41,11 @@ type absence struct{ began, ended time.Time }
 // absences are the latest ones, by node. Each is written by the one goroutine that learns of the node's state.
 type absences []atomic.Pointer[absence]
 
-func (a absences) begin(node int, now time.Time) { a[node].Store(&absence{began: now}) }
+func (a absences) begin(node int, now time.Time) {
+	if _, already := a.lasting(node); !already { // it may have answered a heartbeat in between
+		a[node].Store(&absence{began: now})
+	}
+}
 
 func (a absences) end(node int, now time.Time) {
 	if was := a[node].Load(); was != nil && was.ended.IsZero() {

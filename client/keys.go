@@ -22,6 +22,7 @@ const (
 	bodyPrefix       = "~b:" // of a large value: see large.go
 	generationPrefix = "~g:" // of a whole cache, one on each node
 	tagsPrefix       = "~t:" // the same
+	writeCheckPrefix = "~w:" // nothing: see writeCheckName
 
 	// In the gutter, on the node that stands in for a key's owner: see gutter.go.
 	gutterPrefix      = "~u:"
@@ -29,6 +30,14 @@ const (
 	gutterMarkPrefix  = "~um:"
 	gutterBodyPrefix  = "~ub:"
 )
+
+// writeCheckName is the name that is removed now and then to see whether a node takes writes. Nothing is ever stored there.
+func writeCheckName(namespace string) string {
+	if namespace != "" {
+		namespace += "/"
+	}
+	return writeCheckPrefix + namespace + "check"
+}
 
 // checkKey is the one rule for keys: any bytes, 1 to MaxKeyBytes of them, kept exactly.
 func checkKey(key string) error {

@@ -86,6 +86,12 @@ type NodeStats struct {
 	PushesLost  uint64        // how often it stopped: a connection lost or silent for 3 s, a flush, a restart. Each time all copies that it watched went
 	LastError   error         // the latest failure of a health check; nil while it succeeds
 
+	// State is "up"; "suspect": three heartbeats or commands in a row were not answered, or a part of the commands fails and only a share is sent; "down":
+	// nothing is sent but heartbeats, and reads go to the loader without a wait; or "recovering": a heartbeat was answered again, two more and the node is
+	// up. It is so since StateSince; zero: from the beginning.
+	State      string
+	StateSince time.Time
+
 	// LastFailure is the latest command, health checks apart, that failed by the node's fault: it was refused (no memory, no permission, a read-only
 	// replica), not answered in time, or the connection broke; at LastFailureAt. It says why reads become loads although LastError is nil.
 	// It stays when later commands succeed, so look at the time; nil and zero: none has failed.
@@ -137,7 +143,7 @@ func (c *Client) Stats() Stats {
 			ClockOffset: info.ClockOffset, Tracking: info.Capabilities.Tracking, Pushing: t != nil && t.Fresh(time.Now()), PushError: info.TrackingError,
 			Unconfirmed: c.debts.logs[i].sent.Stats().Depth,
 			PushesLost:  ends.ListenerLost + ends.FillLost + ends.Silent + ends.Flushed + ends.RunChanged,
-			LastError:   info.LastError,
+			LastError:   info.LastError, State: info.State.String(), StateSince: info.StateSince,
 			LastFailure: info.LastFailure, LastFailureAt: info.LastFailureAt,
 		})
 	}

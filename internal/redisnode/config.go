@@ -62,11 +62,14 @@ type Config struct {
 	// Run each second. It is never called twice at once, each time with a reading that was sent after the last one's answer (or is of another
 	// stream), must return quickly and must not use the Node. Servers without INFO say nothing. Nil means nobody wants to know.
 	OnReplication func(Replication)
-	// OnHealth is called by Run when a check fails after one that succeeded (the first of all counts as coming after a success),
-	// and, with nil, when one succeeds again. Nil means nobody wants to know.
-	OnHealth func(err error)
+	// OnState is called with each change of the node's [State], in their order and never twice at once, by whoever has brought it about. It must
+	// return quickly and must not send anything to the Node. Nil means nobody wants to know.
+	OnState func(StateChange)
+	// WriteCheck is a name under which nothing is ever stored: Run removes it once a second to see whether the node takes writes. A node that is read
+	// and takes none must not be believed, since no invalidation reaches it. "" means no such check, as for a replica. An ACL user needs +unlink for the name; without it the check says nothing.
+	WriteCheck string
 	// OnRefusal is called with a command that the server has answered with an error that speaks against the node ([IsTrouble]), or with not knowing
-	// the command: at most once a minute, by the goroutine whose command it was. Health checks are OnHealth's. It must return quickly. Nil means nobody wants to know.
+	// the command: at most once a minute, by the goroutine whose command it was. Health checks are not meant. It must return quickly. Nil means nobody wants to know.
 	OnRefusal func(*Error)
 	// Push is called with the names of keys that have changed since they were read through a [Tracking], in the order of
 	// the changes, and with nil when a Tracking has ended: any may have changed. It is never called twice at once. It must

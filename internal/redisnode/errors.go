@@ -43,15 +43,22 @@ func (e *Error) Unwrap() error { return e.Err }
 // this client. A node that can be read but not written is among them: no invalidation reaches it,
 // so what it holds must not be believed.
 var troubleCodes = []string{
-	"READONLY", "MISCONF", "NOREPLICAS", "OOM", "LOADING", "MASTERDOWN", "BUSY", "CLUSTERDOWN",
+	"READONLY", "MISCONF", "NOREPLICAS", "OOM", "LOADING", "MASTERDOWN", "BUSY", "CLUSTERDOWN", "MOVED", "ASK",
 	"NOAUTH", "WRONGPASS", "NOPERM", "ERR max number of clients",
 }
+
+// unwritableCodes are those of a node that takes no write at all: one such reply is enough to stop reading there.
+var unwritableCodes = []string{"READONLY", "MISCONF", "NOREPLICAS"}
+
+// aliveCodes are those of a node that can still be read and invalidated, though it takes no new entry (OOM: what is deleted is deleted), or refuses
+// this user one command (NOPERM). To stop reading there would cost the hits and gain nothing.
+var aliveCodes = []string{"OOM", "NOPERM"}
 
 // IsTrouble reports whether err speaks against the node: it could not be reached, did not answer
 // in time, closed the connection, talked nonsense, runs in the wrong mode, refuses this client, or
 // cannot be written (READONLY, MISCONF, NOREPLICAS, OOM, LOADING, MASTERDOWN and the like). The
 // end of a caller's context, [ErrRunChanged], [ErrClosed], [ErrTrackingOver] and ordinary error
-// replies such as WRONGTYPE do not. A full pool does (the node is too slow for the load), as a timeout.
+// replies such as WRONGTYPE do not. [ErrDown] does. A full pool does (the node is too slow for the load), as a timeout.
 func IsTrouble(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) || errors.Is(err, ErrRunChanged) || errors.Is(err, ErrClosed) || errors.Is(err, ErrTrackingOver) {
@@ -63,8 +70,14 @@ func IsTrouble(err error) bool {
 	return true
 }
 
-func troubleReply(msg string) bool {
-	for _, code := range troubleCodes {
+func troubleReply(msg string) bool { return hasCode(msg, troubleCodes) }
+
+// refusesWrites reports whether a reply is that of a node which takes no writes.
+func refusesWrites(err error) bool { return err != nil && hasCode(err.Error(), unwritableCodes) }
+
+// hasCode reports whether an error reply begins with one of the codes.
+func hasCode(msg string, codes []string) bool {
+	for _, code := range codes {
 		if strings.HasPrefix(msg, code) {
 			return true
 		}
@@ -101,9 +114,39 @@ func (s *Session) failure(ctx context.Context, op string, err error) error {
 	err = s.blame(ctx, op, err)
 	var e *Error
 	if errors.As(err, &e) {
-		s.node.failures.note(e, time.Now())
+		now := time.Now()
+		s.node.failures.note(e, now)
+		if v := judge(e); v >= bad && !s.node.bodies {
+			s.node.breaker.failed(now, v, e)
+		}
 	}
 	return err
+}
+
+// judge says what the end of an operation says about the node. Callers' own cancellations and deadlines say nothing, nor do a full pool and a new run of
+// the server; a miss and an error reply about the command are answers.
+func judge(err error) verdict {
+	var e *Error
+	var making *connectError
+	var hanging *writesHanging
+	reply := redis.Error(nil)
+	switch {
+	case err == nil:
+		return good
+	case !errors.As(err, &e), errors.Is(err, ErrRunChanged), errors.Is(err, ErrClosed), errors.Is(err, ErrTrackingOver), IsDown(err), IsPoolTimeout(err):
+		return neutral
+	case errors.As(e.Err, &making): // whatever stopped the connection stops all of them
+		return bad
+	case errors.As(e.Err, &hanging):
+		return writesHang
+	case !errors.As(e.Err, &reply):
+		return bad
+	case hasCode(reply.Error(), unwritableCodes):
+		return unwritable
+	case troubleReply(reply.Error()) && !hasCode(reply.Error(), aliveCodes):
+		return bad
+	}
+	return good
 }
 
 // blame is failure for a health check, which Info.LastError tells of.
@@ -141,15 +184,16 @@ func authenticating(err error, reply string) error {
 	return err
 }
 
-// Ailing reports whether the latest command whose outcome is known failed with trouble ([IsTrouble]); that our own queue for a connection was
-// too long does not count.
-func (n *Node) Ailing() bool { return n.ailing.Load() }
+// Ailing reports whether the node is not sent anything ([Down], [Recovering]), or the latest command whose outcome is known failed with trouble
+// ([IsTrouble]); that our own queue for a connection was too long does not count.
+func (n *Node) Ailing() bool { return n.ailing.Load() || n.breaker.shut("") != nil }
 
 // answered notes that a command succeeded. It writes only what has changed: it is on every path.
 func (n *Node) answered() {
 	if n.ailing.Load() {
 		n.ailing.Store(false)
 	}
+	n.breaker.answered()
 }
 
 // callerEnded gives the context's error if the caller's own context is why the driver gave up.

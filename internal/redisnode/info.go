@@ -50,6 +50,9 @@ type Info struct {
 	// that may be wrong. Both are 0 before the first connection.
 	ClockOffset time.Duration
 	ClockError  time.Duration
+	// State is what the Node thinks of the server, and StateSince since when; zero: from the beginning.
+	State      State
+	StateSince time.Time
 	// LastError is what the last Probe (or beat of Run) failed with; nil after a success.
 	LastError error
 	// LastFailure is the latest command that failed with trouble ([IsTrouble]), or because the server does not know it, at LastFailureAt. Neither health
@@ -71,6 +74,7 @@ func (n *Node) Info() Info {
 func (n *Node) infoLocked() Info {
 	i := n.info
 	i.LastFailureAt, i.LastFailure = n.failures.latest()
+	i.State, i.StateSince = n.State(), n.breaker.stateSince()
 	if best := n.clock.best.Load(); best != nil {
 		local := time.Now()
 		i.ClockOffset, i.ClockError = best.now(local).Sub(local), best.err

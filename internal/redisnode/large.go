@@ -65,13 +65,13 @@ type transfer struct {
 // newLarge makes the own path of n. It does not connect.
 func newLarge(n *Node) *large {
 	cfg := n.cfg
-	cfg.PoolSize, cfg.Scripts, cfg.OnRun, cfg.OnReplication, cfg.OnHealth, cfg.Options = LargeConns, nil, nil, nil, nil, nil
+	cfg.PoolSize, cfg.Scripts, cfg.OnRun, cfg.OnReplication, cfg.OnState, cfg.Options = LargeConns, nil, nil, nil, nil, nil
 	cfg.Push = nil
 	o := n.options
 	o.PoolSize = LargeConns
 	o.ReadTimeout, o.WriteTimeout = n.allowance(largest), n.allowance(largest) // each transfer sets its own deadline
 	own := newNode(cfg, o)
-	own.failures = n.failures
+	own.failures, own.breaker, own.bodies = n.failures, n.breaker, true
 	return &large{node: own, turns: make(chan struct{}, LargeConns), transfers: make(map[transferKey]*transfer)}
 }
 
@@ -85,6 +85,9 @@ func (n *Node) allowance(size int) time.Duration {
 // than for its transfer: each at most Timeout plus size at 20 MiB/s. A caller that leaves disturbs nobody else.
 func (n *Node) GetBody(ctx context.Context, key string, id [16]byte, size int) (Body, error) {
 	l := n.large
+	if err := n.breaker.shut("GETRANGE"); err != nil {
+		return Body{}, err
+	}
 	k := transferKey{key, id}
 	t, err := l.join(k, size) //nolint:contextcheck // the transfer is everybody's: it ends when nobody waits for it any more
 	if err != nil {
@@ -194,6 +197,9 @@ func (l *large) failed(op string, err error) error {
 // does no harm that a request which timed out may still be carried out. It is bounded as GetBody is.
 func (n *Node) PutBody(ctx context.Context, key string, body []byte, ttl time.Duration) error {
 	l := n.large
+	if err := n.breaker.shut("SET"); err != nil {
+		return err
+	}
 	limit := l.node.allowance(len(body))
 	if err := l.turn(ctx, limit, "SET"); err != nil {
 		return err
@@ -220,8 +226,8 @@ func (l *large) close() {
 
 // getRange reads the first n bytes under a key: never more, whatever lies there. A missing key is empty.
 func (s *Session) getRange(ctx context.Context, limit time.Duration, key string, n int) ([]byte, error) {
-	if !s.enter() {
-		return nil, s.failure(ctx, "GETRANGE", s.gone())
+	if err := s.begin(ctx, "GETRANGE"); err != nil {
+		return nil, err
 	}
 	defer s.leave()
 	bounded, cancel := context.WithTimeout(ctx, limit)
@@ -235,8 +241,8 @@ func (s *Session) getRange(ctx context.Context, limit time.Duration, key string,
 }
 
 func (s *Session) set(ctx context.Context, limit time.Duration, key string, value []byte, ttl time.Duration) error {
-	if !s.enter() {
-		return s.failure(ctx, "SET", s.gone())
+	if err := s.begin(ctx, "SET"); err != nil {
+		return err
 	}
 	defer s.leave()
 	bounded, cancel := context.WithTimeout(ctx, limit)

@@ -13,9 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// beat is how often Run asks the node for its time and role.
-const beat = time.Second
-
 // Node is one Redis node. It connects when it is used, and again whenever it has to; it never
 // blocks on a node that is dead for longer than the timeouts of its [Config] say. Safe for
 // concurrent use.
@@ -25,10 +22,13 @@ type Node struct {
 	session  atomic.Pointer[Session]
 	clock    clock
 	reads    reads
+	pace     pace
 	tracking tracker
 	large    *large // nil in the node of a large itself
 	ailing   atomic.Bool
 	failures *failures
+	breaker  *breaker
+	bodies   bool          // this is the node of a large: what comes of its transfers says nothing about small operations
 	done     chan struct{} // closed by Close
 
 	replication sync.Mutex // held while a reading is told
@@ -59,6 +59,8 @@ func New(cfg Config) (*Node, error) {
 // newNode makes a node of a configuration that is complete, with the driver's options that were made of it.
 func newNode(cfg Config, o redis.Options) *Node {
 	n := &Node{cfg: cfg, options: o, done: make(chan struct{}), sessions: map[*Session]struct{}{}, failures: &failures{tell: cfg.OnRefusal}}
+	n.breaker = newBreaker(cfg.ID, n.changed)
+	n.pace.timeout = cfg.Timeout
 	n.reads.node, n.reads.byKey = n, make(map[string]*read)
 	n.tracking.news = make(chan struct{}, 1)
 	s := newSession(n)
@@ -86,7 +88,7 @@ func (n *Node) Client() *redis.Client { return n.Session().client }
 // it returns local. It costs nothing; Info says how far it may be off.
 func (n *Node) Now(local time.Time) time.Time { return n.clock.now(local) }
 
-// Probe asks the node for its time and role, over a new connection if there is none, and returns
+// Probe asks the node for its time and role (and whether it takes writes, see Config.WriteCheck), over a new connection if there is none, and returns
 // what is known about the node after it. A server in cluster mode is [ErrClusterMode].
 func (n *Node) Probe(ctx context.Context) (Info, error) {
 	err := n.ask(ctx)
@@ -103,40 +105,14 @@ func (n *Node) Meet(ctx context.Context) error {
 	if n.clock.best.Load() != nil {
 		return nil
 	}
+	if err := n.breaker.shut("TIME"); err != nil {
+		return err
+	}
 	_, err := n.Probe(ctx)
 	return err
 }
 
-// Run is the health loop: every second it does what Probe does. It returns nil when ctx ends or
-// the node is closed; its owner waits for that. Without it the clock stays what it was at the last
-// connect, and a restart of the server is noticed by the next operation. As long as it runs, and
-// Push is set, the Node has a [Tracking] where it can. Call it once.
-func (n *Node) Run(ctx context.Context) error {
-	defer n.startTracking(ctx)()
-	tick := time.NewTicker(beat)
-	defer tick.Stop()
-	ill := false
-	for {
-		if ctx.Err() == nil {
-			_, err := n.Probe(ctx) // kept in Info.LastError; the next beat tries again
-			if ill != (err != nil) && ctx.Err() == nil && !n.closed() {
-				ill = err != nil
-				if n.cfg.OnHealth != nil {
-					n.cfg.OnHealth(err)
-				}
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-n.done:
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-// ask sends TIME and INFO replication, to the next session if the server's run changed.
+// ask checks the node, in its next session if the server's run changed.
 func (n *Node) ask(ctx context.Context) error {
 	s := n.Session()
 	err := s.ask(ctx)
@@ -144,35 +120,6 @@ func (n *Node) ask(ctx context.Context) error {
 		err = n.Session().ask(ctx)
 	}
 	return err
-}
-
-func (s *Session) ask(ctx context.Context) error {
-	if !s.enter() {
-		return s.blame(ctx, "TIME", s.gone())
-	}
-	defer s.leave()
-	pipe := s.client.Pipeline()
-	clock, info := pipe.Time(ctx), pipe.Info(ctx, "replication")
-	sent := time.Now()
-	_, err := pipe.Exec(ctx)
-	received := time.Now()
-	if now, terr := clock.Result(); terr == nil && !now.IsZero() { // zero: there was no connection
-		s.node.clock.add(newReading(sent, received, now))
-	}
-	if reply := redis.Error(nil); errors.As(err, &reply) && !troubleReply(reply.Error()) {
-		err = nil // miniredis has no such section
-	}
-	if err != nil {
-		return s.blame(ctx, "TIME", err)
-	}
-	s.node.answered()
-	r := parseReplication(info.Val())
-	r.At = sent
-	s.node.mu.Lock()
-	s.node.info.see(r.Role)
-	s.node.mu.Unlock()
-	s.node.replicated(s, r)
-	return nil
 }
 
 // met takes in what a new connection of s has learnt, unless s is over: news of the old run must

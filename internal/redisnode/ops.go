@@ -27,8 +27,8 @@ type Result struct {
 // Get reads one value. A missing key is nil and false; an empty value is not nil. The bytes are
 // the caller's. One round trip.
 func (s *Session) Get(ctx context.Context, key string) ([]byte, bool, error) {
-	if !s.enter() {
-		return nil, false, s.failure(ctx, "GET", s.gone())
+	if err := s.begin(ctx, "GET"); err != nil {
+		return nil, false, err
 	}
 	defer s.leave()
 	v, err := s.client.Get(ctx, key).Bytes()
@@ -50,8 +50,8 @@ func (s *Session) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 	if len(keys) == 0 {
 		return [][]byte{}, nil
 	}
-	if !s.enter() {
-		return nil, s.failure(ctx, "MGET", s.gone())
+	if err := s.begin(ctx, "MGET"); err != nil {
+		return nil, err
 	}
 	defer s.leave()
 	replies, err := s.client.MGet(ctx, keys...).Result()
@@ -75,16 +75,23 @@ func (s *Session) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 // reply is nil without an error. It is sent once (NOSCRIPT means that it was not run); after a
 // timeout it may still be carried out later.
 func (s *Session) Eval(ctx context.Context, c Call) (any, error) {
-	if !s.enter() {
-		return nil, s.failure(ctx, "EVALSHA "+c.Script.Name, s.gone())
+	if err := s.begin(ctx, "EVALSHA"); err != nil {
+		return nil, err
 	}
 	defer s.leave()
 	reply, err := s.client.EvalSha(ctx, c.Script.SHA1, c.Keys, c.Args...).Result()
 	if noScript(err) {
 		reply, err = s.client.Eval(ctx, c.Script.Source, c.Keys, c.Args...).Result()
 	}
-	r := s.result(ctx, c, reply, err)
-	return r.Reply, r.Err
+	switch {
+	case errors.Is(err, redis.Nil):
+		s.node.answered()
+		return nil, nil
+	case err != nil:
+		return nil, s.failure(ctx, c.op(), err)
+	}
+	s.node.answered()
+	return reply, nil
 }
 
 // EvalMany runs several scripts in one round trip, in order, but not as one unit: others may come
@@ -95,11 +102,8 @@ func (s *Session) EvalMany(ctx context.Context, cs []Call) []Result {
 	if len(cs) == 0 {
 		return results
 	}
-	if !s.enter() {
-		for i, c := range cs {
-			results[i].Err = s.failure(ctx, "EVALSHA "+c.Script.Name, s.gone())
-		}
-		return results
+	if err := s.begin(ctx, "EVALSHA"); err != nil {
+		return allFailed(results, err)
 	}
 	defer s.leave()
 	s.pipeline(ctx, cs, results, redis.Pipeliner.EvalSha, func(c Call) string { return c.Script.SHA1 })
@@ -114,6 +118,17 @@ func (s *Session) EvalMany(ctx context.Context, cs []Call) []Result {
 	return results
 }
 
+// op is the command's name, for errors.
+func (c Call) op() string { return "EVALSHA " + c.Script.Name }
+
+// allFailed is the outcome of a pipeline that was not sent.
+func allFailed(results []Result, err error) []Result {
+	for i := range results {
+		results[i].Err = err
+	}
+	return results
+}
+
 // evalFunc is EvalSha or Eval.
 type evalFunc = func(p redis.Pipeliner, ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
 
@@ -124,25 +139,39 @@ func (s *Session) pipeline(ctx context.Context, cs []Call, into []Result, eval e
 		cmds[i] = eval(pipe, ctx, script(c), c.Keys, c.Args...)
 	}
 	_, failed := pipe.Exec(ctx) // the first error of the commands, or why there was no connection for them
+	s.take(ctx, cmds, into, failed, func(i int) string { return cs[i].op() })
+}
+
+// take reads the outcome of a pipeline. What failed all of its commands failed once: it counts once, and they share the error.
+func (s *Session) take(ctx context.Context, cmds []*redis.Cmd, into []Result, failed error, op func(i int) string) {
+	answered := false
+	var before, shared error
 	for i, cmd := range cmds {
 		reply, err := cmd.Result()
 		if reply == nil && err == nil {
 			err = failed // a connection that was refused (a wrong password, say) leaves no trace in the commands
 		}
-		into[i] = s.result(ctx, cs[i], reply, err)
+		switch {
+		case err == nil:
+			into[i], answered = Result{Reply: reply}, true
+		case errors.Is(err, redis.Nil):
+			into[i], answered = Result{}, true
+		default:
+			if shared == nil || !sameFailure(err, before) {
+				before, shared = err, s.failure(ctx, op(i), err)
+			}
+			into[i] = Result{Err: shared}
+		}
+	}
+	if answered {
+		s.node.answered()
 	}
 }
 
-func (s *Session) result(ctx context.Context, c Call, reply any, err error) Result {
-	switch {
-	case errors.Is(err, redis.Nil):
-		s.node.answered()
-		return Result{}
-	case err != nil:
-		return Result{Err: s.failure(ctx, "EVALSHA "+c.Script.Name, err)}
-	}
-	s.node.answered()
-	return Result{Reply: reply}
+// sameFailure reports whether two commands of a pipeline failed by one cause: error replies are each command's own.
+func sameFailure(a, b error) bool {
+	reply := redis.Error(nil)
+	return !errors.As(a, &reply) && a.Error() == b.Error()
 }
 
 // pickCalls gives the calls whose results failed in a certain way, and where they were.

@@ -19,7 +19,16 @@ import (
 // So that other key's fill, release or invalidation is lost. The driver asks a connection whether it is well before it uses it again; a closed one is not.
 type watchfulConn struct {
 	net.Conn
-	over atomic.Bool
+	session *Session // that keeps it
+	over    atomic.Bool
+}
+
+// Close implements net.Conn.
+func (c *watchfulConn) Close() error {
+	if c.session != nil {
+		c.session.drop(c)
+	}
+	return c.Conn.Close()
 }
 
 // protocolError is how such a reply begins. It stands at the beginning of what a read brings: the driver waits for one reply at a time, and one in the

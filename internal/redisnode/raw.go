@@ -22,7 +22,12 @@ import (
 type Command []any
 
 // op is the command's name, for errors.
-func (c Command) op() string { return fmt.Sprint(c[0]) }
+func (c Command) op() string {
+	if name, ok := c[0].(string); ok {
+		return name
+	}
+	return fmt.Sprint(c[0])
+}
 
 //go:embed incr.lua
 var incrSource string
@@ -45,11 +50,8 @@ func (s *Session) DoMany(ctx context.Context, cs []Command) []Result {
 	if len(cs) == 0 {
 		return results
 	}
-	if !s.enter() {
-		for i, c := range cs {
-			results[i].Err = s.failure(ctx, c.op(), s.gone())
-		}
-		return results
+	if err := s.begin(ctx, cs[0].op()); err != nil {
+		return allFailed(results, err)
 	}
 	defer s.leave()
 	pipe := s.client.Pipeline()
@@ -58,21 +60,7 @@ func (s *Session) DoMany(ctx context.Context, cs []Command) []Result {
 		cmds[i] = pipe.Do(ctx, c...)
 	}
 	_, failed := pipe.Exec(ctx) // the first error of the commands, or why there was no connection for them
-	for i, c := range cs {
-		reply, err := cmds[i].Result()
-		if reply == nil && err == nil {
-			err = failed // a connection that was refused leaves no trace in the commands
-		}
-		switch {
-		case errors.Is(err, redis.Nil):
-			s.node.answered()
-		case err != nil:
-			results[i].Err = s.failure(ctx, c.op(), err)
-		default:
-			s.node.answered()
-			results[i].Reply = reply
-		}
-	}
+	s.take(ctx, cmds, results, failed, func(i int) string { return cs[i].op() })
 	return results
 }
 

@@ -71,6 +71,12 @@ func (n *Node) Get(ctx context.Context, key string) ([]byte, bool, error) {
 // GetBeside is Get that reads a second key in the same command, and so at the same moment; keys that many callers read
 // beside theirs cost little. nil is a missing key or one that is not a string. Without a second key ("") it is Get.
 func (n *Node) GetBeside(ctx context.Context, key, beside string) (value, besideValue []byte, err error) {
+	if err := n.breaker.shut("GET"); err != nil {
+		return nil, nil, err
+	}
+	if patience := n.pace.patience(); patience > 0 {
+		return n.getImpatiently(ctx, key, beside, patience)
+	}
 	r := n.reads.enter(key, beside)
 	if r == nil {
 		defer n.reads.leave()
@@ -78,16 +84,23 @@ func (n *Node) GetBeside(ctx context.Context, key, beside string) (value, beside
 	}
 	select {
 	case <-r.done:
-		if r.callers > 1 { // each has bytes of its own: a codec may decode in place
-			return bytes.Clone(r.value), r.besideValue, r.err
-		}
-		return r.value, r.besideValue, r.err
+		return r.answer()
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
 }
 
+// answer is what one of its callers gets of a read that is done.
+func (r *read) answer() (value, besideValue []byte, err error) {
+	if r.callers > 1 { // each has bytes of its own: a codec may decode in place
+		return bytes.Clone(r.value), r.besideValue, r.err
+	}
+	return r.value, r.besideValue, r.err
+}
+
 func (n *Node) getNow(ctx context.Context, key, beside string) (v, b []byte, err error) {
+	sent := time.Now()
+	defer func() { n.pace.ended(sent, err) }()
 	v, b, err = n.Session().getBeside(ctx, key, beside)
 	for tries := 1; readAgain(err, tries); tries++ {
 		v, b, err = n.Session().getBeside(ctx, key, beside)
@@ -150,6 +163,11 @@ func (q *reads) enter(key, beside string) *read {
 		q.busy++
 		return nil
 	}
+	return q.join(key, beside)
+}
+
+// join queues a read. The caller holds mu, and somebody holds a slot.
+func (q *reads) join(key, beside string) *read {
 	r := q.byKey[key]
 	if r == nil || r.beside != beside { // callers of one key have the same second key, but for a caller of Get now and then
 		r = &read{key: key, beside: beside, since: time.Now(), done: make(chan struct{})}
@@ -183,8 +201,10 @@ func (q *reads) drain() {
 			keys[i] = r.key
 		}
 		keys, at := withBesides(keys, batch)
+		sent := time.Now()
 		values, err := q.node.MGet(context.Background(), keys) // the timeout bounds it; callers leave by themselves
-		if len(batch) > 1 && IsTimeout(err) {                  // too much for one command, perhaps
+		q.node.pace.ended(sent, err)
+		if len(batch) > 1 && IsTimeout(err) { // too much for one command, perhaps
 			q.mu.Lock()
 			q.size = max(q.size, batchBytes/int64(len(batch)/2))
 			q.mu.Unlock()
@@ -281,6 +301,15 @@ func (q *reads) fail(err error) {
 	q.unlist(r)
 	r.err = err
 	close(r.done)
+}
+
+// refuse answers all that is queued with an error: the node is down.
+func (q *reads) refuse(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.queue) > 0 {
+		q.fail(err)
+	}
 }
 
 // unlist takes a read off the table that others join by; another one of the same key may have taken its place.

@@ -36,6 +36,9 @@ type Session struct {
 
 	meeting sync.Mutex // held while a connection is admitted
 
+	connsMu sync.Mutex
+	conns   map[*watchfulConn]struct{} // that are open
+
 	// users counts operations and dials under way; retiring subtracts a number that keeps it
 	// negative. Whoever brings it back to exactly that number was the last and closes the client.
 	// So a session that was swapped out lives as long as its users, and nothing has to wait.
@@ -51,7 +54,7 @@ type Session struct {
 const retired = math.MinInt64 / 2
 
 func newSession(n *Node) *Session {
-	s := &Session{node: n, drained: make(chan struct{})}
+	s := &Session{node: n, drained: make(chan struct{}), conns: make(map[*watchfulConn]struct{})}
 	s.ended, s.end = context.WithCancel(context.Background())
 	o := n.options // a copy: the driver keeps what it gets
 	s.dialer, o.Dialer = o.Dialer, s.dial
@@ -68,6 +71,17 @@ func (s *Session) RunID() string {
 		return *run
 	}
 	return ""
+}
+
+// begin begins an operation: the error is why it is not sent. It ends with leave.
+func (s *Session) begin(ctx context.Context, op string) error {
+	if err := s.node.breaker.admit(op); err != nil {
+		return err
+	}
+	if !s.enter() {
+		return s.failure(ctx, op, s.gone())
+	}
+	return nil
 }
 
 // enter begins a use; false means that the session has ended.
@@ -144,7 +158,9 @@ func (s *Session) dial(ctx context.Context, network, addr string) (net.Conn, err
 	if err != nil {
 		return noConn{&connectError{"connecting", err}}, nil
 	}
-	return &watchfulConn{Conn: conn}, nil
+	c := &watchfulConn{Conn: conn, session: s}
+	s.keep(c)
+	return c, nil
 }
 
 // admit binds the session to the run that a new connection has reached, or refuses it.

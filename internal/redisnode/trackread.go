@@ -49,6 +49,9 @@ func (t *Tracking) Get(ctx context.Context, key, beside string) (value, besideVa
 	if beside == "" {
 		names = names[:1]
 	}
+	if err := t.node.breaker.shut("MGET"); err != nil {
+		return nil, nil, err
+	}
 	values, err := t.read(ctx, t.reads.join(readPair{key, beside}, names))
 	if err != nil {
 		return nil, nil, err
@@ -63,6 +66,9 @@ func (t *Tracking) Get(ctx context.Context, key, beside string) (value, besideVa
 func (t *Tracking) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 	if len(keys) == 0 {
 		return [][]byte{}, nil
+	}
+	if err := t.node.breaker.shut("MGET"); err != nil {
+		return nil, err
 	}
 	return t.read(ctx, t.reads.join(readPair{}, keys))
 }

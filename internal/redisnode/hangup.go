@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import "errors"
+
+// changed is told of each change of the node's state.
+//
+// When the node goes down, what waits for it has waited enough: what is queued is refused, and the connections are closed, so that what is under way ends
+// now and not at its timeout. It is also why a node that comes back is met over new connections. Those from before may lead nowhere, if it was the
+// network, and say so only by a timeout each. A server that has answered keeps them: it is there.
+func (n *Node) changed(c StateChange) {
+	if c.To == Down {
+		if e := (*Error)(nil); !errors.As(c.Err, &e) || !isReply(e) {
+			n.Session().hangUp()
+			n.large.node.Session().hangUp()
+		}
+		if err := n.breaker.shut("GET"); err != nil { // it may be up again
+			n.reads.refuse(err)
+		}
+	}
+	if n.cfg.OnState != nil {
+		n.cfg.OnState(c)
+	}
+}
+
+// hangUp closes the session's connections; the next operations make new ones.
+func (s *Session) hangUp() {
+	s.connsMu.Lock()
+	defer s.connsMu.Unlock()
+	for c := range s.conns {
+		c.over.Store(true)
+		_ = c.Conn.Close()
+	}
+}
+
+// keep notes a new connection.
+func (s *Session) keep(c *watchfulConn) {
+	s.connsMu.Lock()
+	defer s.connsMu.Unlock()
+	s.conns[c] = struct{}{}
+}
+
+// drop forgets one that was closed.
+func (s *Session) drop(c *watchfulConn) {
+	s.connsMu.Lock()
+	defer s.connsMu.Unlock()
+	delete(s.conns, c)
+}

@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// A read that is not answered within patienceTimes the median time, and at least minPatience, is slow.
+	patienceTimes = 6
+	minPatience   = 3 * time.Millisecond
+	// Callers leave slow reads where at least limpFrom of all are slow, and fewSlow of them, until less than limpTo are.
+	limpFrom = 0.01
+	limpTo   = 0.002
+	fewSlow  = 3
+	// paceKeep is what is kept of the counts from one heartbeat to the next: the estimate forgets half in 1.3 s.
+	paceKeep = 0.875
+	// paceBuckets of a quarter of an octave each, from 16 us to 2 s.
+	paceBuckets = 68
+)
+
+// pace estimates how long the reads of a node take. While they are all alike it says nothing, and a read is waited for until the timeout. Where a few
+// take much longer than most, it says after which time another command is the better bet: the next connection will probably be quicker.
+//
+// It goes by the median, which a tail does not move: of a node that delays each tenth reply by 50 ms the 99th percentile is those 50 ms. If the whole
+// node becomes slow the median follows, and nobody leaves what would have been answered. What is measured is commands, not callers' waits, to
+// their real end or the timeout: that somebody has left does not make a command look quicker.
+//
+// Safe for concurrent use. A command costs it one atomic addition and two readings of the clock.
+type pace struct {
+	timeout time.Duration
+	most    atomic.Int64 // how long a caller waits; 0: until the timeout
+	counts  [paceBuckets]atomic.Uint32
+
+	mu   sync.Mutex
+	sums [paceBuckets]float64
+}
+
+// patience is after which time a caller should ask anew; 0: it should not.
+func (p *pace) patience() time.Duration { return time.Duration(p.most.Load()) }
+
+// ended notes that a command has ended that was sent at that time. One that was not answered took as long at least; but a connection that is refused, or
+// closed, or a command that was not sent, says nothing.
+func (p *pace) ended(sent time.Time, err error) {
+	if err == nil || IsTimeout(err) && !IsPoolTimeout(err) {
+		p.counts[bucketOf(time.Since(sent))].Add(1)
+	}
+}
+
+// roll takes in what was noted since the last call: about a heartbeat ago.
+func (p *pace) roll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	total := 0.0
+	for i := range p.sums {
+		p.sums[i] = p.sums[i]*paceKeep + float64(p.counts[i].Swap(0))
+		total += p.sums[i]
+	}
+	limit := max(minPatience, patienceTimes*p.median(total))
+	slow := 0.0
+	for i := bucketOf(limit) + 1; i < paceBuckets; i++ {
+		slow += p.sums[i]
+	}
+	limping := p.most.Load() > 0
+	switch {
+	case limit >= p.timeout, slow < limpTo*total, total < 1:
+		p.most.Store(0)
+	case limping, slow >= fewSlow && slow >= limpFrom*total:
+		p.most.Store(int64(limit))
+	}
+}
+
+// median is the upper end of the bucket in which the median is.
+func (p *pace) median(total float64) time.Duration {
+	below := 0.0
+	for i, n := range p.sums {
+		if below += n; below >= total/2 {
+			return bucketEnd(i)
+		}
+	}
+	return 0
+}
+
+// bucketUnit is the width of the first four buckets.
+const bucketUnit = 14 // 2^14 ns: 16 us
+
+// bucketOf is the number of d's bucket: each octave has four of the same width.
+func bucketOf(d time.Duration) int {
+	v := uint64(max(d, 0)) >> bucketUnit
+	if v < 4 {
+		return int(v)
+	}
+	octave := bits.Len64(v) - 3
+	return min(4*octave+int(v>>octave), paceBuckets-1)
+}
+
+// bucketEnd is the shortest time that is longer than those of a bucket.
+func bucketEnd(i int) time.Duration {
+	if i < 4 {
+		return time.Duration(i+1) << bucketUnit
+	}
+	octave := i/4 - 1
+	return time.Duration(i%4+5) << octave << bucketUnit
+}

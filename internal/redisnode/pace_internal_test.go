@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+// note notes n commands that took d.
+func (p *pace) note(n int, d time.Duration) { p.counts[bucketOf(d)].Add(uint32(n)) }
+
+func TestBuckets(t *testing.T) {
+	for i := range paceBuckets - 1 {
+		end := bucketEnd(i)
+		if bucketOf(end-1) != i || bucketOf(end) != i+1 {
+			t.Fatalf("bucket %d ends at %v: before it is %d, there %d", i, end, bucketOf(end-1), bucketOf(end))
+		}
+	}
+	if bucketOf(-1) != 0 || bucketOf(time.Hour) != paceBuckets-1 {
+		t.Error(bucketOf(-1), bucketOf(time.Hour))
+	}
+}
+
+func TestPatience(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tc := range []struct {
+		name  string
+		note  func(p *pace)
+		least time.Duration // of the patience; 0: there is none
+	}{
+		{"nothing", func(*pace) {}, 0},
+		{"all alike", func(p *pace) { p.note(1000, ms/2) }, 0},
+		{"all slow", func(p *pace) { p.note(1000, 30*ms) }, 0},
+		{"one of ten", func(p *pace) { p.note(900, ms/2); p.note(100, 50*ms) }, minPatience},
+		{"one of ten, of a node that takes 2 ms", func(p *pace) { p.note(900, 2*ms); p.note(100, 50*ms) }, 12 * ms},
+		{"one of ten, though it takes 5 ms", func(p *pace) { p.note(900, 5*ms); p.note(100, 50*ms) }, 30 * ms},
+		{"one of ten, but the timeout is not longer", func(p *pace) { p.note(900, 15*ms); p.note(100, 50*ms) }, 0},
+		{"nearly half", func(p *pace) { p.note(520, ms/2); p.note(480, 50*ms) }, minPatience},
+		{"more than half", func(p *pace) { p.note(480, ms/2); p.note(520, 50*ms) }, 0},
+		{"two of twenty", func(p *pace) { p.note(18, ms/2); p.note(2, 50*ms) }, 0},
+		{"three of twenty", func(p *pace) { p.note(17, ms/2); p.note(3, 50*ms) }, minPatience},
+		{"one of a thousand", func(p *pace) { p.note(9990, ms/2); p.note(10, 50*ms) }, 0},
+		{"short of the least patience", func(p *pace) { p.note(900, ms/4); p.note(100, 2*ms) }, 0},
+	} {
+		p := &pace{timeout: 50 * ms}
+		tc.note(p)
+		p.roll()
+		if got := p.patience(); got < tc.least || got > tc.least*3/2 {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.least)
+		}
+	}
+}
+
+// TestPatienceFollows: it comes with the tail, stays while some are slow, and goes when none has been for some seconds, or when all are.
+func TestPatienceFollows(t *testing.T) {
+	const ms = time.Millisecond
+	p := &pace{timeout: 50 * ms}
+	beats := func(fast, slow int, until func() bool) time.Duration {
+		t.Helper()
+		for i := range 1000 {
+			if until() {
+				return time.Duration(i) * beatEvery
+			}
+			p.note(fast, ms/2)
+			p.note(slow, 50*ms)
+			p.roll()
+		}
+		t.Fatal("never")
+		return 0
+	}
+	limps := func() bool { return p.patience() > 0 }
+	healthy := func() bool { return !limps() }
+	for range 20 {
+		p.note(100, ms/2)
+		p.roll()
+	}
+	if took := beats(90, 10, limps); took > time.Second {
+		t.Errorf("it took %v to see that one of ten is slow", took)
+	}
+	for range 40 {
+		p.note(199, ms/2)
+		p.note(1, 50*ms)
+		p.roll()
+		if healthy() {
+			t.Fatal("one of 200 is slow, and it is forgotten")
+		}
+	}
+	if took := beats(100, 0, healthy); took > 10*time.Second {
+		t.Errorf("it took %v to see that none is slow any more", took)
+	}
+	beats(90, 10, limps)
+	if took := beats(0, 100, healthy); took > 2*time.Second {
+		t.Errorf("it took %v to see that all are slow", took)
+	}
+}
+
+func TestPaceCountsWhatWasAnswered(t *testing.T) {
+	p := &pace{timeout: time.Second}
+	sent := time.Now().Add(-100 * time.Millisecond)
+	p.ended(sent, nil)
+	p.ended(sent, &Error{Err: os.ErrDeadlineExceeded})
+	for _, err := range []error{errEOF, &Error{Err: ErrRunChanged}, &Error{Err: ErrDown}, &Error{Err: plainReply("OOM")}} {
+		p.ended(sent, err)
+	}
+	total := uint32(0)
+	for i := range p.counts {
+		total += p.counts[i].Load()
+	}
+	if total != 2 {
+		t.Errorf("%d counted, want the answer and the timeout", total)
+	}
+}
