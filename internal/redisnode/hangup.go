@@ -35,6 +35,21 @@ func (s *Session) hangUp() {
 	}
 }
 
+// full says that there is to be no further connection: to a node that is down there is one, for the heartbeats. Operations that were waiting for a place in the
+// pool when it went down come here, and would wait once more.
+func (s *Session) full() error {
+	g := s.node.breaker.gate.Load()
+	if g == nil || g.share > 0 {
+		return nil
+	}
+	s.connsMu.Lock()
+	defer s.connsMu.Unlock()
+	if len(s.conns) == 0 {
+		return nil
+	}
+	return g.why
+}
+
 // keep notes a new connection.
 func (s *Session) keep(c *watchfulConn) {
 	s.connsMu.Lock()

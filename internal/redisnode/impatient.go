@@ -13,6 +13,15 @@ import (
 // slot. The rest of the pool is for scripts.
 const impatientSlots = 12
 
+// slowTimes is how many timeouts a read that its callers have left may take. A connection whose reply does not come in time is closed, and to make another one
+// takes three replies more of a node that is slow to reply.
+const slowTimes = 2
+
+// mgetSlow is MGet for a node of which some replies are slow: nobody waits for this one.
+func (s *Session) mgetSlow(ctx context.Context, keys []string) ([][]byte, error) {
+	return s.mget(ctx, s.slow, keys)
+}
+
 // getImpatiently is GetBeside of a node of which some replies are slow, see pace: it waits for patience, then asks anew, over another connection, and waits
 // twice as long, and so on until the timeout is used up. What it has left goes on to its end, without it: the connection stays good.
 func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience time.Duration) (value, besideValue []byte, err error) {

@@ -47,6 +47,10 @@ func (s *Session) Get(ctx context.Context, key string) ([]byte, bool, error) {
 // or not a string, an empty slice for an empty value. The bytes are the caller's. No keys, no
 // round trip. The timeout is that of one reply, so the caller bounds how many keys it asks for.
 func (s *Session) MGet(ctx context.Context, keys []string) ([][]byte, error) {
+	return s.mget(ctx, s.client, keys)
+}
+
+func (s *Session) mget(ctx context.Context, client *redis.Client, keys []string) ([][]byte, error) {
 	if len(keys) == 0 {
 		return [][]byte{}, nil
 	}
@@ -54,7 +58,7 @@ func (s *Session) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 		return nil, err
 	}
 	defer s.leave()
-	replies, err := s.client.MGet(ctx, keys...).Result()
+	replies, err := client.MGet(ctx, keys...).Result()
 	if err == nil && len(replies) != len(keys) {
 		err = fmt.Errorf("%d values for %d keys", len(replies), len(keys))
 	}
@@ -191,9 +195,13 @@ func runChanged(err error) bool { return errors.Is(err, ErrRunChanged) }
 // MGet is [Session.MGet] on the present session; again on the next one if the server's run changed, or if the
 // connection turned out to be dead (readAgain).
 func (n *Node) MGet(ctx context.Context, keys []string) ([][]byte, error) {
-	v, err := n.Session().MGet(ctx, keys)
+	return n.mget(ctx, keys, (*Session).MGet)
+}
+
+func (n *Node) mget(ctx context.Context, keys []string, get func(*Session, context.Context, []string) ([][]byte, error)) ([][]byte, error) {
+	v, err := get(n.Session(), ctx, keys)
 	for tries := 1; readAgain(err, tries); tries++ {
-		v, err = n.Session().MGet(ctx, keys)
+		v, err = get(n.Session(), ctx, keys)
 	}
 	n.reads.learn(v)
 	return v, err

@@ -37,8 +37,9 @@ type pace struct {
 	most    atomic.Int64 // how long a caller waits; 0: until the timeout
 	counts  [paceBuckets]atomic.Uint32
 
-	mu   sync.Mutex
-	sums [paceBuckets]float64
+	mu     sync.Mutex
+	sums   [paceBuckets]float64
+	recent [paceBuckets]float64 // the same with half kept: for the median, which must follow a node that has become slow before callers leave it in vain
 }
 
 // patience is after which time a caller should ask anew; 0: it should not.
@@ -56,12 +57,13 @@ func (p *pace) ended(sent time.Time, err error) {
 func (p *pace) roll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	total := 0.0
+	total, lately := 0.0, 0.0
 	for i := range p.sums {
-		p.sums[i] = p.sums[i]*paceKeep + float64(p.counts[i].Swap(0))
-		total += p.sums[i]
+		n := float64(p.counts[i].Swap(0))
+		p.sums[i], p.recent[i] = p.sums[i]*paceKeep+n, p.recent[i]/2+n
+		total, lately = total+p.sums[i], lately+p.recent[i]
 	}
-	limit := max(minPatience, patienceTimes*p.median(total))
+	limit := max(minPatience, patienceTimes*median(&p.recent, lately))
 	slow := 0.0
 	for i := bucketOf(limit) + 1; i < paceBuckets; i++ {
 		slow += p.sums[i]
@@ -75,10 +77,10 @@ func (p *pace) roll() {
 	}
 }
 
-// median is the upper end of the bucket in which the median is.
-func (p *pace) median(total float64) time.Duration {
+// median is the upper end of the bucket in which the median is of counts with that total.
+func median(counts *[paceBuckets]float64, total float64) time.Duration {
 	below := 0.0
-	for i, n := range p.sums {
+	for i, n := range counts {
 		if below += n; below >= total/2 {
 			return bucketEnd(i)
 		}

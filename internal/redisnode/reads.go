@@ -202,7 +202,11 @@ func (q *reads) drain() {
 		}
 		keys, at := withBesides(keys, batch)
 		sent := time.Now()
-		values, err := q.node.MGet(context.Background(), keys) // the timeout bounds it; callers leave by themselves
+		get := (*Session).MGet
+		if q.node.pace.patience() > 0 {
+			get = (*Session).mgetSlow
+		}
+		values, err := q.node.mget(context.Background(), keys, get) // the timeout bounds it; callers leave by themselves
 		q.node.pace.ended(sent, err)
 		if len(batch) > 1 && IsTimeout(err) { // too much for one command, perhaps
 			q.mu.Lock()

@@ -30,6 +30,7 @@ import (
 type Session struct {
 	node   *Node
 	client *redis.Client
+	slow   *redis.Client // the same, with a longer timeout: see mgetSlow
 	dialer dialFunc
 	run    atomic.Pointer[string] // nil until the first connection
 	stream atomic.Pointer[string]
@@ -61,6 +62,7 @@ func newSession(n *Node) *Session {
 	user := o.OnConnect
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return s.onConnect(ctx, cn, user) }
 	s.client = redis.NewClient(&o)
+	s.slow = s.client.WithTimeout(slowTimes * n.cfg.Timeout)
 	return s
 }
 
@@ -150,6 +152,9 @@ func (s *Session) dial(ctx context.Context, network, addr string) (net.Conn, err
 		return noConn{s.gone()}, nil
 	}
 	defer s.leave()
+	if err := s.full(); err != nil {
+		return noConn{err}, nil
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(s.ended, cancel) //nolint:contextcheck // two contexts end a dial: the driver's and the session's
