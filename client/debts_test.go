@@ -352,7 +352,7 @@ func TestOwedToANodeThatIsBack(t *testing.T) {
 			nodes.Node(0).Up()
 			start, limit := time.Now(), 2*time.Second
 			if closing {
-				limit = 100 * time.Millisecond
+				limit = 500 * time.Millisecond // nothing is sent before three heartbeats were answered
 				if err := cl.Close(t.Context()); err != nil {
 					t.Error(err)
 				}

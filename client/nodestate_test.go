@@ -50,7 +50,7 @@ func TestNodeStates(t *testing.T) {
 		nodes := clienttest.Start(t, 1)
 		heard := new(happenings)
 		cfg := nodes.Config()
-		cfg.OnEvent = heard.add
+		cfg.OnEvent, cfg.OperationTimeout = heard.add, 0
 		cl := open(t, cfg)
 		src := newSource(map[string]string{"k": "v1"})
 		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, L1: client.L1Off, Load: src.load})

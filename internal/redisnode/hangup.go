@@ -44,7 +44,7 @@ func (s *Session) full() error {
 	}
 	s.connsMu.Lock()
 	defer s.connsMu.Unlock()
-	if len(s.conns) == 0 {
+	if len(s.conns) == 0 && s.asking.Load() > 0 {
 		return nil
 	}
 	return g.why

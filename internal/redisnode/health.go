@@ -119,6 +119,8 @@ func (s *Session) ask(ctx context.Context) error {
 		return s.blame(ctx, "TIME", s.gone())
 	}
 	defer s.leave()
+	s.asking.Add(1)
+	defer s.asking.Add(-1)
 	pipe := s.client.Pipeline()
 	ping := pipe.Ping(ctx)
 	clock, info := pipe.Time(ctx), pipe.Info(ctx, "replication")
@@ -132,17 +134,18 @@ func (s *Session) ask(ctx context.Context) error {
 	if !clock.Val().IsZero() { // zero: there was no connection
 		s.node.clock.add(newReading(sent, received, clock.Val()))
 	}
-	if err = s.checked(ctx, err, ping, clock, info, write); err != nil {
-		return err
+	if info.Val() != "" { // also of a node that takes no writes: it may be somebody's replica now
+		r := parseReplication(info.Val())
+		r.At = sent
+		s.node.mu.Lock()
+		s.node.info.see(r.Role)
+		s.node.mu.Unlock()
+		s.node.replicated(s, r)
 	}
-	s.node.answered()
-	r := parseReplication(info.Val())
-	r.At = sent
-	s.node.mu.Lock()
-	s.node.info.see(r.Role)
-	s.node.mu.Unlock()
-	s.node.replicated(s, r)
-	return nil
+	if err = s.checked(ctx, err, ping, clock, info, write); err == nil {
+		s.node.answered()
+	}
+	return err
 }
 
 // checked is what was wrong with a check of which Exec returned err.
@@ -153,6 +156,9 @@ func (s *Session) checked(ctx context.Context, err error, ping *redis.StatusCmd,
 			return s.blame(ctx, "UNLINK", &writesHanging{err})
 		}
 		return s.blame(ctx, "TIME", err)
+	}
+	if err != nil && ping.Err() == nil && clock.Err() == nil && info.Err() == nil && (write == nil || write.Err() == nil) {
+		return s.blame(ctx, "TIME", err) // a connection that was refused (a wrong password, say) leaves no trace in the commands
 	}
 	if err := ping.Err(); err != nil && !redis.HasErrorPrefix(err, "NOPERM") && troubleReply(err.Error()) {
 		return s.blame(ctx, "PING", err)

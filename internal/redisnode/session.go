@@ -37,6 +37,7 @@ type Session struct {
 
 	meeting sync.Mutex // held while a connection is admitted
 
+	asking  atomic.Int32 // heartbeats under way
 	connsMu sync.Mutex
 	conns   map[*watchfulConn]struct{} // that are open
 
