@@ -60,6 +60,7 @@ func TestRawNodeFailure(t *testing.T) {
 				}
 			}
 			node.Up()
+			time.Sleep(20 * time.Second) // until it is up, and well for so long that the next fault is no flapping
 		}
 		for op, err := range rawCalls(t.Context(), cl, "n") {
 			if err != nil {

@@ -42,6 +42,9 @@ type Config struct {
 	// with TLS), for a write and for a reply. 0 means 50 ms. An operation on a node that hangs
 	// ends after one Timeout, after two if it had to wait for a connection first. A node that
 	// answers each step just in time can take five: place, dial, HELLO, INFO, the command.
+	//
+	// Get and GetBeside wait for less where, of late, at least one of a hundred replies took more than six times the median, and more than 3 ms: after that time they
+	// ask anew over another connection, and again after twice as long, and so on until one Timeout has passed.
 	Timeout time.Duration
 	// PoolSize is the largest number of connections, and so of operations under way at once;
 	// pipelines count as one. 0 means 16. Bodies ([Node.GetBody]) have up to LargeConns more.

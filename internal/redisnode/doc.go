@@ -18,15 +18,21 @@
 // last few readings is the best.
 //
 // How long to wait. The driver's defaults (5 s, three retries, five dials) are those of a client
-// whose data must arrive. A cache would rather miss: one timeout, no retries, one dial. What went
+// whose data must arrive. A cache would rather miss: one timeout, no retries, one dial. Where a node
+// answers most reads quickly and some slowly, a caller leaves a slow one and asks anew. What went
 // wrong comes back as an [*Error] that names node and command; [IsTrouble] says whether the node
 // is to blame.
+//
+// Whether to ask at all. While [Node.Run] runs, heartbeats and what comes of the operations make up
+// the node's [State]. A node that is down is sent nothing but heartbeats: everything else comes
+// back at once ([IsDown]). Of one that fails a part of what it is asked, a share is sent.
 //
 // What changes there. While [Node.Run] runs, a [Tracking] reads keys in such a way that the node
 // reports their next change to [Config.Push], and says at any moment whether a copy of what was
 // read through it may still be served.
 //
 // The goroutines of a Node are those of [Node.Run], which is the health loop and keeps the
-// Tracking, and of reads that share commands; Run and [Node.Close] wait for them. The driver has one for every dial that is under way, and logs through its own global
-// logger, which this package leaves alone.
+// Tracking, and of reads that share commands; Run and [Node.Close] wait for them. The driver has
+// one for every dial that is under way, and logs through its own global logger, which this package
+// leaves alone.
 package redisnode
