@@ -92,14 +92,21 @@ func (r *batchRun[V]) loadAgain(ctx context.Context, grants []grant[V], loaded m
 
 // loadMany is one call of the loader, under the guard: the place is given back when the loader has really ended. Keys that it does not
 // return do not exist.
-func (r *batchRun[V]) loadMany(ctx context.Context, grants []grant[V], place *stampede.Place) (map[string]stampede.Loaded[entry[V]], error) {
+func (r *batchRun[V]) loadMany(ctx context.Context, grants []grant[V], place *stampede.Place) (loaded map[string]stampede.Loaded[entry[V]], err error) {
 	keys := keysOfGrants(grants)
+	call, err := r.c.source.begin(keys, false, time.Now())
+	if err != nil {
+		place.Release()
+		return nil, err
+	}
+	defer func() { call.end(err, time.Now()) }() // one that hangs, or has panicked
 	return stampede.Call(place.With(ctx), r.c.client.guard, r.c.cfg.LoadTimeout, func(ctx context.Context) (map[string]stampede.Loaded[entry[V]], error) {
 		ctx, scope := scoped(ctx, r.c, keys)
 		defer scope.over.Store(true)
 		began := time.Now()
 		r.c.counters.loads.Add(1)
 		rows, err := r.c.loadRows(ctx, keys)
+		call.end(whyOver(ctx, err), time.Now())
 		if err != nil {
 			return nil, err
 		}

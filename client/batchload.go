@@ -106,8 +106,15 @@ func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V], again 
 	byKey := make(map[string]wanted[V], len(missing))
 	keys := make([]string, 0, len(missing))
 	for _, w := range missing {
+		if err, _ := b.c.source.check(w.key, time.Now()); err != nil {
+			b.instead(ctx, w, err)
+			continue
+		}
 		byKey[w.key] = w
 		keys = append(keys, w.key)
+	}
+	if len(keys) == 0 {
+		return nil
 	}
 	led, others, err := b.c.misses.flight(ctx, b.c.client.limiter).Lead(ctx, keys)
 	if err != nil {
@@ -124,11 +131,11 @@ func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V], again 
 		if b.leaves(ctx, err) {
 			continue
 		}
-		if err == nil && !again && tooLate(res, byKey[k].cause == nil) {
-			late = append(late, byKey[k])
+		if w := byKey[k]; !again && (err == nil && tooLate(res, w.cause == nil) || b.impatient(w, err)) {
+			late = append(late, w)
 			continue
 		}
-		b.take(k, &res.Value, err)
+		b.take(ctx, byKey[k], &res.Value, err)
 	}
 	return late
 }
@@ -157,7 +164,7 @@ func (b *batch[V]) lead(ctx context.Context, led *stampede.Batch[outcome[V]], by
 		if w := byKey[k]; err == nil && res.Value.mayKeep() && w.ticket.blind() {
 			w.ticket.commit(&res.Value.entry, w.slot, b.asked, time.Now())
 		}
-		b.take(k, &res.Value, err)
+		b.take(ctx, byKey[k], &res.Value, err)
 	}
 }
 
@@ -180,12 +187,38 @@ func (b *batch[V]) leave(keys int) {
 }
 
 // take settles a key with what a flight has brought.
-func (b *batch[V]) take(key string, o *outcome[V], err error) {
-	e := o.entry
-	if err == nil {
-		b.c.own(&e)
+func (b *batch[V]) take(ctx context.Context, w wanted[V], o *outcome[V], err error) {
+	if err != nil {
+		b.instead(ctx, w, err)
+		return
 	}
-	b.settle(key, &e, err)
+	e := o.entry
+	b.c.own(&e)
+	b.settle(w.key, &e, nil)
+}
+
+// instead settles a key whose load has failed, or is not to be tried: with an entry that is past its time, where there is one.
+func (b *batch[V]) instead(ctx context.Context, w wanted[V], cause error) {
+	r, err := b.c.instead(ctx, w.slot, GetOptions{}, cause)
+	b.settle(w.key, &entry[V]{value: r.Value}, err)
+}
+
+// impatient says whether the load that a key joined gave up since its leader has an entry to fall back on, which this call has not.
+func (b *batch[V]) impatient(w wanted[V], err error) bool {
+	return errors.Is(err, stampede.ErrNoPlace) && !b.c.hasSpare(w.slot, GetOptions{}, time.Now())
+}
+
+// place takes a place for the load of some keys, and queues for it if one of them has no entry to fall back on.
+func (r *batchRun[V]) place(ctx context.Context, slots []*slot[V]) (*stampede.Place, error) {
+	now := time.Now()
+	if slices.ContainsFunc(slots, func(s *slot[V]) bool { return !r.c.hasSpare(s, GetOptions{}, now) }) {
+		return r.c.client.limiter.Acquire(ctx)
+	}
+	place, ok := r.c.client.limiter.TryAcquire(ctx)
+	if !ok {
+		return nil, stampede.ErrNoPlace
+	}
+	return place, nil
 }
 
 // crew is a sync.WaitGroup whose Wait passes a panic on: user code (a Clone) that panics in one of our goroutines panics in its caller's.

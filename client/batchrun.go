@@ -100,7 +100,7 @@ func (r *batchRun[V]) wanted(slots []*slot[V]) (rest []*slot[V]) {
 
 // leaseAndLoad takes the limiter's place first, then the leases, then loads what it got, and returns what others hold.
 func (r *batchRun[V]) leaseAndLoad(ctx context.Context, slots []*slot[V], withoutLease bool) (held []*slot[V]) {
-	place, err := r.c.client.limiter.Acquire(ctx)
+	place, err := r.place(ctx, slots)
 	if err != nil {
 		err = r.c.explain(err, keysOf(slots)...)
 		for _, s := range slots {

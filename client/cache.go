@@ -45,6 +45,7 @@ type Cache[V any] struct {
 	warms     stampede.Flight[outcome[V]] // loads of Warm
 	sequence  atomic.Uint64               // the next of those keys
 	loop      *stampede.Loop
+	source    *source
 	closed    atomic.Bool
 	ending    context.Context // ends when closed is set, for calls that take long
 	end       context.CancelFunc
@@ -71,6 +72,9 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 	c.ending, c.end = context.WithCancel(context.Background()) //nolint:gosec // close calls it
 	if clone, isBytes := any(bytes.Clone).(func(V) V); isBytes && c.clone == nil {
 		c.clone = clone
+	}
+	if c.source, err = newSource(cl, cfg); err != nil {
+		return nil, fmt.Errorf("shelf: cache %s: %w", cfg.Name, err)
 	}
 	if err := errors.Join(c.makeL1(), c.makeLoop()); err != nil {
 		return nil, fmt.Errorf("shelf: cache %s: %w", cfg.Name, err)

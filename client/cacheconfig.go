@@ -84,6 +84,29 @@ type CacheConfig[V any] struct {
 	// least 1 ms.
 	WaitTimeout time.Duration
 
+	// ErrorBackoff is how long a key is left alone after its load has failed (an error but ErrNotFound, a timeout, a panic): readers meanwhile get the error that it failed
+	// with, or the old value where StaleIfError has one. It doubles from one failure to the next, up to 30 s, and a random half of it is taken off. 0 means 1 s; from 1 ms
+	// to 30 s. A success or an invalidation of the key by this process ends it at once, and so does a source that is well again. Each process remembers up to 4,096 such keys a cache, and their errors. A GetOptions.Refresh is not held back.
+	ErrorBackoff time.Duration
+	// NoErrorBackoff tries a key again with the next read, whatever came of the last.
+	NoErrorBackoff bool
+
+	// NoSourceBreaker does without the breaker on the loader. With it, when at least 10 of this cache's loader calls have failed in this process within 10 s, and these are half of them or more, the loader
+	// is left alone for a second (then up to 5 s; a random half taken off): who needs it gets ErrSourceDown, or the old value where StaleIfError has one. Then one call at a time probes; after three
+	// that succeed 1, 2, 4, ... calls at a time are let through, doubling each 250 ms until that is MaxLoads.
+	NoSourceBreaker bool
+
+	// SourceFailure says whether an error of the loader, other than ErrNotFound, is a failure of the source, for ErrorBackoff and the breaker. nil: all are. "You may not see this row"
+	// is an answer: false for that. Timeouts and panics are failures without being asked about. Called concurrently; it must not panic.
+	SourceFailure func(error) bool
+
+	// StaleIfError is for how long beyond its TTL a value may be served when the load that should replace it fails: the loader's error or timeout, ErrOverloaded, ErrSourceDown, or
+	// a key that is left alone (ErrorBackoff). Its reader gets no error; Lookup marks it Stale and says its Age and, in LoadErr, why. From the second try on nobody waits for the load. Where the owner does not answer
+	// it may come from this process's own copy, and then be older than an invalidation by another process that this one has not heard of: the bound on that is TTL
+	// + StaleIfError. Never a value that this process has invalidated, or that the owner has lost. The nodes (and L1) hold entries for so much longer. 0, the
+	// default, is off: an answer is then never older than TTL; else from 1 ms to MaxTTL. Not for a cache that is itself the truth.
+	StaleIfError time.Duration
+
 	// Version gives a value's row version: a number that only grows, such as a row's version column. Entries never go back to
 	// an older version. nil means that values have none. 0 from it means that this value has none.
 	Version func(V) uint64
@@ -167,6 +190,7 @@ func (c CacheConfig[V]) withDefaults() (CacheConfig[V], error) {
 		checkCodec(c.Codec),
 		c.checkLease(),
 		c.checkSecondDelete(),
+		c.checkErrors(),
 		c.checkShares(),
 		orDefaultInt("CacheConfig.MaxLoadKeys", &c.MaxLoadKeys, 1000),
 		orDefaultInt("CacheConfig.MaxValueBytes", &c.MaxValueBytes, DefaultMaxValueBytes),
@@ -199,6 +223,8 @@ func (c *CacheConfig[V]) checkIdle() error {
 		{"SoftTTL", c.SoftTTL, c.SoftTTL != 0 && c.Truth, "must be 0 in a cache that is itself the truth (Truth): nothing could refresh an entry"},
 		{"Beta", c.Beta, c.Beta != 0 && c.Truth, "must be 0 in a cache that is itself the truth (Truth): nothing could refresh an entry"},
 		{"Beta", c.Beta, c.Beta != 0 && c.NoEarlyRefresh, "must be 0 where NoEarlyRefresh is set"},
+		{"StaleIfError", c.StaleIfError, c.StaleIfError != 0 && c.Truth, "must be 0 in a cache that is itself the truth (Truth): an entry there ends when it was told to"},
+		{"ErrorBackoff", c.ErrorBackoff, c.ErrorBackoff != 0 && c.NoErrorBackoff, "must be 0 where NoErrorBackoff is set"},
 		{"NegativeTTL", c.NegativeTTL, c.NegativeTTL != 0 && c.NoNegative, "must be 0 where NoNegative is set"},
 		{"MaxLoadKeys", c.MaxLoadKeys, c.MaxLoadKeys != 0 && c.LoadMany == nil, "must be 0 where LoadMany is nil"},
 		{"L1TTL", c.L1TTL, c.L1TTL != 0 && c.L1 == L1Off, off},
@@ -278,6 +304,19 @@ func (c *CacheConfig[V]) checkSecondDelete() error {
 		return &ConfigError{"CacheConfig.SecondDelete", c.SecondDelete, fmt.Sprintf("must be from 1ms to %v", maxSecondDelete)}
 	}
 	return nil
+}
+
+// checkErrors checks what is for a source that fails.
+func (c *CacheConfig[V]) checkErrors() error {
+	if c.StaleIfError != 0 {
+		if err := checkTTL("CacheConfig.StaleIfError", c.StaleIfError); err != nil {
+			return err
+		}
+	}
+	if c.ErrorBackoff > maxBackoff {
+		return &ConfigError{"CacheConfig.ErrorBackoff", c.ErrorBackoff, fmt.Sprintf("must be at most %v", maxBackoff)}
+	}
+	return orDefaultDuration("CacheConfig.ErrorBackoff", &c.ErrorBackoff, DefaultErrorBackoff)
 }
 
 func (c *CacheConfig[V]) checkShares() error {

@@ -106,6 +106,7 @@ func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalida
 	wg.Wait()
 	c.misses.forgetAll()
 	c.unfilled.forgetAll()
+	c.source.forgetAll()
 	return errors.Join(errs...)
 }
 

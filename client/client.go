@@ -34,6 +34,7 @@ type Client struct {
 	absences absences // of the nodes, for the gutter
 
 	debts *debts // invalidations that are owed to the nodes
+	fleet *fleet // nil: loads are capped for this process alone
 
 	wakes wakes // of those who wait for another process's load
 
@@ -71,7 +72,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, leafError("Config", err)
 	}
 	limiter, err := stampede.NewLimiter(stampede.LimiterConfig{
-		Max: cfg.MaxLoads, Queue: cfg.LoadQueue, QueueTimeout: cfg.LoadQueueTimeout,
+		Max: cfg.MaxLoads, Queue: cfg.LoadQueue, QueueTimeout: cfg.LoadQueueTimeout, Adaptive: cfg.AdaptiveLoads,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("shelf: %w", err)
@@ -90,6 +91,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	if err := c.probe(ctx); err != nil {
 		return nil, errors.Join(err, c.closeNodes())
 	}
+	c.joinFleet(ctx)
 	c.startLoops() //nolint:contextcheck // the loops live until Close, not until ctx ends
 	return c, nil
 }
@@ -175,6 +177,7 @@ func (c *Client) startLoops() {
 		})
 	}
 	c.loops.Go(func() { c.work(ctx) })
+	c.loops.Go(func() { c.fleetLoop(ctx) })
 }
 
 // Node returns the driver's client of the node that owns a name, for whatever Shelf does not do. The name is hashed as it is given: use the same string in the
@@ -216,6 +219,7 @@ func (c *Client) shut(ctx context.Context, caches map[string]registered) error {
 	errs = append(errs, c.guard.Close(ctx), c.debts.finish(ctx, c))
 	c.stopLoops()
 	c.loops.Wait()
+	c.leaveFleet(ctx)
 	return errors.Join(append(errs, c.closeNodes())...)
 }
 

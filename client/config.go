@@ -54,6 +54,17 @@ type Config struct {
 	// LoadTimeout, one that waits for a place does not.
 	MaxLoads int
 
+	// AdaptiveLoads lets the cap move between a tenth of MaxLoads and MaxLoads by how long the loader's calls take: when they take more than twice as long as at their
+	// best, a fifth of the places goes; when there are too few and they do not, one is added, each 100 ms at most. stampede.Gauge has the formula. Stats.LoadsCap is where it is.
+	AdaptiveLoads bool
+
+	// FleetLoads caps the loads of all processes of this namespace together; 0 is no such cap. Each takes its share, FleetLoads divided by the number of live processes as it was last known,
+	// rounded down but at least 1 (so with more processes than FleetLoads it is not kept), and never more than MaxLoads. They count each other through a heartbeat on up to five nodes every 2 s, one
+	// script of some 20 us each. Who appears is counted at the next beat; a share grows again only after a minute in which others were missing, by a tenth each beat, so that nodes out of reach of
+	// half the fleet do not double the load. A process that has never reached a node has one place. All must be given the same FleetLoads and nodes. An ACL user of a
+	// namespace needs ~~f:namespace ~~a:namespace too.
+	FleetLoads int
+
 	// LoadQueue is how many loads may wait for a place; 0 means 1,024. Beyond it callers get ErrOverloaded at once.
 	LoadQueue int
 
@@ -111,6 +122,9 @@ func (c Config) withDefaults() (Config, error) {
 	)
 	if err == nil && c.RingPoints > ring.MaxPoints {
 		err = &ConfigError{"Config.RingPoints", c.RingPoints, fmt.Sprintf("must be at most %d", ring.MaxPoints)}
+	}
+	if err == nil && c.FleetLoads < 0 {
+		err = &ConfigError{"Config.FleetLoads", c.FleetLoads, "must not be negative (0 means no cap for the fleet)"}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

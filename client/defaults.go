@@ -22,6 +22,7 @@ const (
 	DefaultJitter          = 0.1
 	DefaultNegativeTTL     = 30 * time.Second
 	DefaultLoadTimeout     = 3 * time.Second
+	DefaultErrorBackoff    = time.Second
 	DefaultLeaseTTL        = 5 * time.Second
 	DefaultMaxValueBytes   = 1 << 20
 	DefaultCompressAbove   = 1 << 10

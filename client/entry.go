@@ -33,6 +33,7 @@ const (
 	fresh                     // serve
 	softened                  // serve, and see that it is refreshed
 	unusable                  // bytes are there but must not be served: foreign, undecodable, past their time
+	lapsing                   // past their time, and may answer all the same when nothing else does; only from judge to weigh, for all others it is unusable
 )
 
 // judge decodes the bytes of an entry and says what they are good for. A nil slice is a missing key. gen is the cache's generation on the
@@ -54,6 +55,9 @@ func (c *Cache[V]) judge(data []byte, n *redisnode.Node, gen invalidation.Genera
 	age, ok := h.age(n.Now(now))
 	if !ok || age >= h.hard {
 		c.counters.expired.Add(1)
+		if ok && c.lapses(&h, age) {
+			return entry[V]{header: h, born: now.Add(-age)}, lapsing
+		}
 		return entry[V]{}, unusable
 	}
 	e := entry[V]{header: h, born: now.Add(-age), size: headerBytes}

@@ -57,6 +57,10 @@ var (
 	// ErrOverloaded is returned when the queue before the loader is full, or the wait in it was too long.
 	ErrOverloaded = stampede.ErrOverloaded
 
+	// ErrSourceDown is returned for a key that would have to be loaded while the breaker on the cache's loader is open (CacheConfig.NoSourceBreaker). It
+	// wraps the loader's latest error.
+	ErrSourceDown = errors.New("shelf: the source is failing")
+
 	// ErrRecursiveLoad is returned when a loader asks the cache for the key that it is loading.
 	ErrRecursiveLoad = stampede.ErrRecursiveLoad
 

@@ -48,6 +48,11 @@ type Result[V any] struct {
 	// another process's), below the row version that an invalidation announced (the source still answers with the old row), or
 	// loaded and older than what the owner has (it was not stored).
 	Stale bool
+
+	// LoadErr is why the source did not answer, where Value is past its time and is served in place of an answer (CacheConfig.StaleIfError): the loader's error,
+	// ErrLoadTimeout, ErrOverloaded, ErrSourceDown, or what is remembered of the key's last load. Stale is set, and the read has no error. nil: the value is what
+	// it should be.
+	LoadErr error
 }
 
 // GetOptions are the options of GetWith and LookupWith.
@@ -68,7 +73,7 @@ type GetOptions struct {
 }
 
 // Get returns the value of a key: from this process, from the node that owns it, or from the loader. See the package comment for the
-// way it goes. The errors are ErrNotFound, the loader's own, ErrLoadTimeout, *PanicError or ErrGoexit where it did not return, ctx's, ErrOverloaded, ErrInvalidKey,
+// way it goes. The errors are ErrNotFound, the loader's own, ErrLoadTimeout, *PanicError or ErrGoexit where it did not return, ctx's, ErrOverloaded, ErrSourceDown, ErrInvalidKey,
 // ErrRecursiveLoad and ErrClosed. A node that fails is none, but for a cache that is itself the truth: nobody else can be asked there, and the error
 // is a *NodeError.
 func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
@@ -134,6 +139,9 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 // fromOwner is the read path beyond this process. asked is when the read began.
 func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
 	e, f, err := s.read(ctx, t.watch) // 4 owner
+	if err == nil {
+		c.outdate(s)
+	}
 	switch {
 	case err != nil && leftBy(ctx, err) != nil:
 		return Result[V]{Node: s.nodeID()}, leftBy(ctx, err)

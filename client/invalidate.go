@@ -251,6 +251,7 @@ func (s sendingTo) answered(n *redisnode.Node) invalidation.Sent {
 func (c *Cache[V]) dropLocal(key string) {
 	c.misses.forget(key)
 	c.unfilled.forget(key)
+	c.source.forget(key)
 	if c.l1 != nil {
 		c.l1.Invalidate(key)
 	}

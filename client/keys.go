@@ -23,6 +23,8 @@ const (
 	generationPrefix = "~g:" // of a whole cache, one on each node
 	tagsPrefix       = "~t:" // the same
 	writeCheckPrefix = "~w:" // nothing: see writeCheckName
+	fleetPrefix      = "~f:" // of a namespace: which processes live, on a few nodes; see fleet.go
+	aboutPrefix      = "~a:" // the same: what they say of themselves
 
 	// In the gutter, on the node that stands in for a key's owner: see gutter.go.
 	gutterPrefix      = "~u:"

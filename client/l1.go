@@ -19,6 +19,7 @@ type l1Entry[V any] struct {
 	owner    int       // the node it came from
 	negative bool
 	soft     time.Duration // the age from which it is stale
+	ends     time.Duration // the age from which it is not served; L1 keeps it longer for StaleIfError
 	stamp    uint64
 	tags     []string
 	watch    *redisnode.Tracking // who tells when the entry changes; nil: nobody
@@ -31,11 +32,16 @@ func (c *Cache[V]) fromL1(key string, now time.Time) (l1Entry[V], bool) {
 	if !ok {
 		return e, false
 	}
-	if (e.watch != nil && !e.watch.Fresh(now)) || !c.views[e.owner].keeps(e.watch, e.stamp, e.tags) {
+	if !c.serves(&e, now) {
 		c.counters.l1Doubted.Add(1)
 		return e, false
 	}
 	return e, true
+}
+
+// serves says whether a copy may be served as what the owner has.
+func (c *Cache[V]) serves(e *l1Entry[V], now time.Time) bool {
+	return now.Sub(e.born) < e.ends && (e.watch == nil || e.watch.Fresh(now)) && c.views[e.owner].keeps(e.watch, e.stamp, e.tags)
 }
 
 // ticket is a place in L1 that was asked for before the value was read (see localcache.Ticket). The zero ticket is for a key that is
@@ -80,7 +86,11 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 	left := min(ttl, e.hard-age)
 	kept := l1Entry[V]{
 		version: e.version, born: asked.Add(-age), owner: s.owner, negative: e.negative, soft: e.soft,
-		stamp: e.stamp, tags: e.tags, watch: t.watch,
+		stamp: e.stamp, tags: e.tags, watch: t.watch, ends: age + left,
+	}
+	expires := asked.Add(left)
+	if extra := t.c.afterlife(e); extra > 0 {
+		expires = asked.Add(e.hard - age + extra)
 	}
 	if !e.negative {
 		kept.value = t.c.copied(e.value)
@@ -90,7 +100,7 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 	for _, tag := range e.tags {
 		size += int64(unsafe.Sizeof(tag)) + int64(len(tag))
 	}
-	t.c.l1.Commit(t.ticket, kept, size, asked.Add(left), now)
+	t.c.l1.Commit(t.ticket, kept, size, expires, now)
 }
 
 // blind says that nobody watches what is stored under the ticket: then it may be what a loader returned.

@@ -142,17 +142,31 @@ func (c *Cache[V]) loadEach(ctx context.Context, keys []string) (map[string]V, e
 }
 
 // load calls a loader for one key and seals what it says. It runs under the guard: the loader, the codec and Version are the user's code.
-func (c *Cache[V]) load(ctx context.Context, key string, load loader[V], n *redisnode.Node) (stampede.Loaded[entry[V]], error) {
+func (c *Cache[V]) load(ctx context.Context, key string, load loader[V], n *redisnode.Node, forced bool, call *atomic.Pointer[sourceCall]) (stampede.Loaded[entry[V]], error) {
+	of, err := c.source.begin([]string{key}, forced, time.Now())
+	if err != nil {
+		return stampede.Loaded[entry[V]]{}, err
+	}
+	call.Store(of)
 	ctx, scope := scoped(ctx, c, []string{key})
 	defer scope.over.Store(true)
 	began := time.Now()
 	c.counters.loads.Add(1)
 	v, err := load(ctx, key)
+	of.end(whyOver(ctx, err), time.Now()) // whoever waited for it ends it where it does not come to this
 	negative := errors.Is(err, ErrNotFound)
 	if err != nil && !negative {
 		return stampede.Loaded[entry[V]]{}, err
 	}
 	return c.loaded(key, v, negative, scope, n, began), nil
+}
+
+// whyOver is the error of a loader that has returned; where that only says that its context is over, why it is.
+func whyOver(ctx context.Context, err error) error {
+	if over := ctx.Err(); over != nil && errors.Is(err, over) {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // loaded seals one value that a loader returned. The value is copied first where values are copied: what the loader does with its
@@ -171,7 +185,8 @@ func (c *Cache[V]) loaded(key string, v V, negative bool, scope *loadScope, n *r
 // countFailure counts a load that ended without an answer, in whatever way: an error of the loader, its timeout, a panic, Goexit. A load that did not begin
 // is not the loader's failure.
 func (c *Cache[V]) countFailure(err error) {
-	if err == nil || errors.Is(err, ErrOverloaded) || errors.Is(err, ErrClosed) {
+	var held *heldBack
+	if err == nil || errors.Is(err, ErrOverloaded) || errors.Is(err, ErrClosed) || errors.Is(err, ErrSourceDown) || errors.As(err, &held) {
 		return
 	}
 	c.counters.loadErrors.Add(1)

@@ -5,6 +5,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-shelf/shelf/stampede"
@@ -48,16 +50,37 @@ func (c *Cache[V]) own(e *entry[V]) {
 
 // miss gathers the callers of this process in one flight, which takes the lease, loads and fills.
 func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
+	if err := c.recursion(ctx, s.key); err != nil {
+		return Result[V]{}, err
+	}
+	if r, err, done := c.withoutLoad(ctx, s, load, o); done {
+		return r, err
+	}
+	res, err := c.gather(ctx, s, load, o)
+	if err != nil {
+		return c.instead(ctx, s, o, err)
+	}
+	e := res.Value.entry
+	if res.Value.mayKeep() && !res.Shared && t.blind() {
+		t.commit(&e, s, asked, time.Now())
+	}
+	c.own(&e)
+	return c.result(&e, res.Value.layer, s, res.Value.stale)
+}
+
+// gather is the flight of a miss.
+func (c *Cache[V]) gather(ctx context.Context, s *slot[V], load loader[V], o GetOptions) (stampede.Result[outcome[V]], error) {
+	mode := stampede.Miss
+	if c.hasSpare(s, o, time.Now()) {
+		mode = stampede.Expired
+	}
 	run := func(s slot[V]) func(ctx context.Context, r *stampede.Run) (outcome[V], error) { // on a copy: each run has its own session
 		return func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
 			if o.NoFill {
-				return c.loadOnly(ctx, &s, load, r)
+				return c.loadOnly(ctx, &s, load, mode, r)
 			}
-			return c.fetch(ctx, &s, load, stampede.Miss, r)
+			return c.fetch(ctx, &s, load, mode, r)
 		}
-	}
-	if err := c.recursion(ctx, s.key); err != nil {
-		return Result[V]{}, err
 	}
 	c.counters.waiting.Add(1)
 	defer c.counters.waiting.Add(-1)
@@ -67,21 +90,22 @@ func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOp
 	}
 	flight := gathering.flight(ctx, c.client.limiter)
 	res, err := flight.Do(ctx, s.key, run(*s))
+	for range maxImpatient {
+		if mode == stampede.Expired || !errors.Is(err, stampede.ErrNoPlace) {
+			break
+		}
+		res, err = flight.Do(ctx, s.key, run(*s)) // who led had an entry to fall back on and did not queue; this caller has none
+	}
 	if err == nil && tooLate(res, s.cause == nil) {
 		// This caller came after the load had begun, and perhaps after an invalidation that came in between had returned: then the
 		// value is older than what the caller must see. Load again, once: that load begins now.
 		res, err = flight.Do(ctx, s.key, run(*s))
 	}
-	if err != nil {
-		return Result[V]{Node: s.nodeID()}, err
-	}
-	e := res.Value.entry
-	if res.Value.mayKeep() && !res.Shared && t.blind() {
-		t.commit(&e, s, asked, time.Now())
-	}
-	c.own(&e)
-	return c.result(&e, res.Value.layer, s, res.Value.stale)
+	return res, err
 }
+
+// maxImpatient is how often a caller that would queue for a place joins, one after the other, runs that do not, before it takes their answer.
+const maxImpatient = 8
 
 // forced loads whatever the cache holds and takes the lease from whoever has it. It shares no flight: its load must begin after the call did.
 func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o GetOptions) (Result[V], error) {
@@ -93,10 +117,13 @@ func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o Get
 	}
 	res, err := c.forces.Do(ctx, c.ownKey(), func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
 		if o.NoFill {
-			return c.loadOnly(ctx, s, load, r)
+			return c.loadOnly(ctx, s, load, stampede.Force, r)
 		}
-		defer c.dropLocal(s.key) // copies in this process are older than what was loaded
-		return c.fetch(ctx, s, load, stampede.Force, r)
+		out, err := c.fetch(ctx, s, load, stampede.Force, r)
+		if err == nil {
+			c.dropLocal(s.key) // copies in this process are older than what was loaded
+		}
+		return out, err
 	})
 	if err != nil {
 		return Result[V]{Node: s.nodeID()}, err
@@ -110,9 +137,13 @@ func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o Get
 func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode stampede.Mode, r *stampede.Run) (outcome[V], error) {
 	defer func() { s.wake.drop() }()
 	s.down = s.down || c.owes(s) // once it can be joined: see debts
+	var call atomic.Pointer[sourceCall]
 	out, err := stampede.Fetch(ctx, c.loop, s, mode, r, func(ctx context.Context) (stampede.Loaded[entry[V]], error) {
-		return c.load(ctx, s.key, load, s.node)
+		return c.load(ctx, s.key, load, s.node, mode == stampede.Force, &call)
 	})
+	if err != nil {
+		call.Load().end(err, time.Now()) // one that hangs, or has panicked
+	}
 	c.countFailure(err)
 	if err != nil {
 		return outcome[V]{}, c.explain(err, s.key)
@@ -133,18 +164,25 @@ func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode s
 }
 
 // loadOnly loads under the limiter and stores nothing.
-func (c *Cache[V]) loadOnly(ctx context.Context, s *slot[V], load loader[V], r *stampede.Run) (outcome[V], error) {
+func (c *Cache[V]) loadOnly(ctx context.Context, s *slot[V], load loader[V], mode stampede.Mode, r *stampede.Run) (outcome[V], error) {
 	nowhere := *s
 	nowhere.down = true
-	return c.fetch(ctx, &nowhere, load, stampede.Miss, r)
+	return c.fetch(ctx, &nowhere, load, mode, r)
 }
 
 // refreshBehind starts a refresh unless one is running in this process. The lease decides which process does it; where another has it,
 // or the loader fails, this process leaves the key alone for a moment before it tries again.
 func (c *Cache[V]) refreshBehind(ctx context.Context, s *slot[V], load loader[V]) {
+	if err, _ := c.source.check(s.key, time.Now()); err == nil {
+		c.loadBehind(ctx, s, load, stampede.Refresh)
+	}
+}
+
+// loadBehind is refreshBehind, without asking how the source is doing. In mode Expired the entry is past its time, and its readers get it since their loads fail.
+func (c *Cache[V]) loadBehind(ctx context.Context, s *slot[V], load loader[V], mode stampede.Mode) {
 	ctx = unscoped(ctx) // a loader that has started it does not wait for it
 	c.refreshes.Start(ctx, s.key, func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
-		out, err := c.fetch(ctx, s, load, stampede.Refresh, r)
+		out, err := c.fetch(ctx, s, load, mode, r)
 		switch {
 		case err == nil && out.filled:
 			c.counters.refreshes.Add(1)

@@ -31,6 +31,7 @@ type slot[V any] struct {
 	replace bool                    // the bytes there are unusable: a lease is wanted although something is there
 	seen    time.Time               // created-at of the entry that the reader saw, where it saw one
 	gone    bodyID                  // a body that was asked for and is not there
+	lapsed  lapsed                  // what the owner has is past its time: see staleiferror.go
 	wake    *wake                   // what a Watch left to wake it; its owner drops it
 	gen     invalidation.Generation // the cache's on this node, as the last reply said; a fill stores under the lease's
 	losses  uint64                  // of invalidations by the node, when this read last asked what is owed
@@ -104,8 +105,9 @@ func (s *slot[V]) look(ctx context.Context, data []byte, gen invalidation.Genera
 // weigh is judge, and whether the node can be trusted, and the entry's tags. An error says that the node was asked about them and did not answer.
 func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, error) {
 	e, f := s.c.judge(data, s.node, s.gen)
+	s.lapsed = lapsed{}
 	switch {
-	case f != fresh && f != softened:
+	case f != fresh && f != softened && f != lapsing:
 	case s.c.cfg.Truth:
 	case s.c.client.debts.logs[s.owner].losses.Load() != s.losses || !s.c.client.debts.logs[s.owner].trusts(e.created, s.node):
 		s.c.counters.distrusted.Add(1)
@@ -125,6 +127,10 @@ func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, 
 			s.c.counters.cleared.Add(1)
 			e, f = entry[V]{}, unusable
 		}
+	}
+	if f == lapsing {
+		s.lapsed = lapsed{data, e.born}
+		e, f = entry[V]{}, unusable
 	}
 	s.replace = f == unusable
 	return e, f, nil

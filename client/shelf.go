@@ -166,8 +166,8 @@ func (s *slot[V]) Fill(ctx context.Context, token string, e entry[V]) (stampede.
 	return s.filled(reply)
 }
 
-// fillCall: what is left of the entry's hard TTL is what the node gets, since the TTL counts from the start of the load. The entry is
-// stored under the generation that the lease was granted under.
+// fillCall: what is left of the entry's hard TTL is what the node gets (and for how long it may answer when the source does not), since the TTL counts
+// from the start of the load. The entry is stored under the generation that the lease was granted under.
 func (s *slot[V]) fillCall(token string, e *entry[V]) invalidation.Call {
 	e.stamp = s.gen.Seq
 	setStamp(e.wire, e.stamp)
@@ -176,6 +176,9 @@ func (s *slot[V]) fillCall(token string, e *entry[V]) invalidation.Call {
 		left = min(left, gutterTTL)
 	}
 	left = max(time.Millisecond, left-e.ageAt(time.Now()))
+	if !s.gutter {
+		left += s.c.afterlife(e)
+	}
 	return invalidation.Fill(s.names, invalidation.Filling{
 		Token: token, Value: e.wire, TTL: left, Version: e.version, Negative: e.negative, Epoch: noEpoch,
 		// A forced load that finds no row replaces the entry of the row that there was, whatever version it had.

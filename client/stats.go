@@ -16,7 +16,7 @@ type CacheStats struct {
 	L1Entries     int    // entries in L1 now
 	L1Bytes       int64  // bytes in L1 now
 	L1Open        int    // keys whose values are on their way into L1 now
-	L1Doubted     uint64 // copies that were there but not served: their node had not told of changes for a second, or the cache was cleared
+	L1Doubted     uint64 // copies that were there but not served: their node had not told of changes for a second, the cache was cleared, or they are past their time and kept for StaleIfError
 	Pushes        uint64 // changes of entries and of the cache's generation that nodes have told of
 	L2Hits        uint64 // reads answered by a node, stale and negative entries included
 	Waiting       int64  // callers that wait for a load now, their own or one that they joined
@@ -28,6 +28,10 @@ type CacheStats struct {
 	FillErrors    uint64 // not stored because the node was not reached, or refused. A load whose lease had failed is not stored either, and is none of these: see NodeErrors
 	Refreshes     uint64 // entries refreshed behind their readers' backs
 	RefreshErrors uint64 // refreshes whose loader failed; the old entry stays
+	StaleServed   uint64 // reads answered with a value past its time since its load had failed or was not tried (CacheConfig.StaleIfError)
+	HeldBack      uint64 // reads that would have loaded a key, or refreshed it, which is left alone since its load has failed (CacheConfig.ErrorBackoff)
+	SourceRefused uint64 // the same for keys that were not tried since the breaker on the loader is open
+	SourceState   string // the breaker on the loader now: "closed", "open", "probing", "recovering"; "" without one
 	Invalidations uint64 // keys invalidated by this process
 	SecondDeletes uint64 // second deletes carried out (CacheConfig.SecondDelete)
 	SecondRemoved uint64 // those that removed something: a loader had stored what may have been an old row
@@ -50,7 +54,7 @@ type CacheStats struct {
 type counters struct {
 	waiting atomic.Int64
 	l1Misses, l1Doubted, pushes, l2Hits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
-	invalidations, seconds, secondsRemoved, secondsRefused, marksFailed, setsOlder, foreign, cleared, distrusted, bypassed, gutter, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
+	staleServed, invalidations, seconds, secondsRemoved, secondsRefused, marksFailed, setsOlder, foreign, cleared, distrusted, bypassed, gutter, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
 }
 
 // Stats returns the cache's counters. It is cheap and may be called at any time.
@@ -60,6 +64,7 @@ func (c *Cache[V]) Stats() CacheStats {
 		L1Misses: n.l1Misses.Load(), L1Doubted: n.l1Doubted.Load(), Pushes: n.pushes.Load(), L2Hits: n.l2Hits.Load(), Waiting: n.waiting.Load(), Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), LoadsStale: n.loadsStale.Load(),
 		Fills: n.fills.Load(), FillsRefused: n.fillsRefused.Load(), FillErrors: n.fillErrors.Load(),
 		Refreshes: n.refreshes.Load(), RefreshErrors: n.refreshErrors.Load(), Invalidations: n.invalidations.Load(),
+		StaleServed: n.staleServed.Load(), HeldBack: c.source.held.Load(), SourceRefused: c.source.refused.Load(), SourceState: c.source.state(),
 		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Cleared: n.cleared.Load(), Expired: n.expired.Load(),
 		SecondDeletes: n.seconds.Load(), SecondRemoved: n.secondsRemoved.Load(), SecondRefused: n.secondsRefused.Load(), Distrusted: n.distrusted.Load(), Bypassed: n.bypassed.Load(), Gutter: n.gutter.Load(),
 		BodiesGone: n.bodiesGone.Load(),
@@ -119,10 +124,14 @@ func errorText(err error) *string {
 // Stats is a snapshot of what caches share.
 type Stats struct {
 	Nodes         []NodeStats
+	LoadsCap      int    // loader calls that may run at once now: Config.MaxLoads, or less by AdaptiveLoads or FleetLoads
 	LoadsRunning  int    // loader calls under way, those that ignore their timeout included
 	LoadsQueued   int    // loads that wait for a place
 	LoadsHighest  int    // the most loader calls that ever ran at once
 	LoadsRejected uint64 // loads refused with ErrOverloaded
+
+	FleetLive  int // live processes of the namespace, this one included, as last known; 0 without Config.FleetLoads, or before a node has answered
+	FleetShare int // this process's share of Config.FleetLoads; 0 without it
 
 	Owed          int       // invalidations that have not got through, or that a node may have lost, now: they are repeated, and reads of these keys go to the loader
 	OwedSince     time.Time // since when the oldest of them is owed; zero when there is none
@@ -133,7 +142,8 @@ type Stats struct {
 // Stats returns the client's counters.
 func (c *Client) Stats() Stats {
 	l := c.limiter.Stats()
-	s := Stats{LoadsRunning: l.Running, LoadsQueued: l.Queued, LoadsHighest: l.Highest, LoadsRejected: l.Rejected}
+	s := Stats{LoadsCap: l.Cap, LoadsRunning: l.Running, LoadsQueued: l.Queued, LoadsHighest: l.Highest, LoadsRejected: l.Rejected}
+	s.FleetLive, s.FleetShare = c.fleet.figures()
 	o := c.debts.outbox.Stats()
 	s.Owed, s.OwedSince, s.OwedRefused, s.SecondDeletes = o.Depth, o.Oldest, o.Full, c.debts.later.Len()
 	for i, n := range c.ring.Nodes() {

@@ -33,6 +33,7 @@ type view struct {
 	tags    map[string]uint64  // tag -> number of its latest invalidation
 	upTo    uint64             // tags is complete up to here
 	cleared uint64             // entries below are gone though the generation does not say so: the tag log was lost
+	former  uint64             // the newest number of the runs before: what they had cleared or invalidated, and no later entry, is below
 
 	asking singleflight.Group // one look at the tag log at a time
 }
@@ -76,6 +77,9 @@ func (v *view) learn(session *redisnode.Session, gen invalidation.Generation) {
 // enter forgets what was known of another run. v.mu is held.
 func (v *view) enter(session *redisnode.Session) {
 	if v.session != session {
+		if latest := v.latest.Load(); latest != nil {
+			v.former = max(v.former, latest.Seq)
+		}
 		v.session, v.tags, v.upTo, v.cleared = session, nil, 0, 0
 		v.latest.Store(nil)
 	}
@@ -156,6 +160,18 @@ func (v *view) keeps(t *redisnode.Tracking, stamp uint64, tags []string) bool {
 		}
 	}
 	return true
+}
+
+// unrevoked says whether a copy in this process that is not to be served as a rule may be when nothing else can: nothing that this process has heard of
+// has ended it. What other runs of the server said is forgotten but for one number, and counts as a clearing of all that was there.
+func (v *view) unrevoked(stamp uint64, tags []string) bool {
+	if w := v.watchedBy.Load(); w != nil && w.pushes != v.pushes.Load() {
+		return false // the generation has moved on since, and nobody has asked what for
+	}
+	v.mu.RLock()
+	former := v.former
+	v.mu.RUnlock()
+	return stamp >= former && v.keeps(nil, stamp, tags)
 }
 
 // tagsHold says whether an entry that was just read still holds as far as its tags go. The generation that was read with it has moved on since it

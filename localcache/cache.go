@@ -128,6 +128,18 @@ func (c *Cache[V]) Get(key string, now time.Time) (V, bool) {
 	return c.shard(key).get(key, c.since(now))
 }
 
+// Peek is Get that leaves no trace: it counts nothing, drops nothing, and does not keep the entry from being evicted. It is
+// for those who may not use what they see for what the cache is for.
+func (c *Cache[V]) Peek(key string, now time.Time) (V, bool) {
+	return c.shard(key).peek(key, c.since(now))
+}
+
+// Drop drops the entry of key, if there is one, and leaves the tickets of key as they are: for an entry that is no longer wanted though
+// nothing has happened to what it was read from. It counts as Invalidated.
+func (c *Cache[V]) Drop(key string) {
+	c.shard(key).drop(key)
+}
+
 // Invalidate drops the entry of key and makes every ticket of key that is out void, in one step under the shard's
 // lock. Once it has returned, no value read under an earlier ticket can be seen again. It costs the same for a key
 // that is not here, and must be called for it too: its value may be on the way.

@@ -96,14 +96,34 @@ func (s *shard[V]) evict(now int64) {
 	}
 }
 
-func (s *shard[V]) invalidate(key string) {
+func (s *shard[V]) peek(key string, now int64) (value V, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if e, ok := s.lru.Peek(key); ok && e.expires > now {
+		return e.value, true
+	}
+	return value, false
+}
+
+func (s *shard[V]) drop(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remove(key)
+}
+
+// remove is drop with the lock held.
+func (s *shard[V]) remove(key string) {
 	if e, ok := s.lru.Peek(key); ok {
 		s.lru.Remove(key)
 		s.bytes -= e.cost
 		s.count.Invalidated++
 	}
+}
+
+func (s *shard[V]) invalidate(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remove(key)
 	if _, ok := s.open[key]; ok {
 		delete(s.open, key)
 		s.count.Voided++

@@ -13,7 +13,7 @@ type Stats struct {
 	RefusedVoid    uint64 // commits refused: the key was invalidated or already filled since Begin
 	RefusedExpired uint64 // commits refused: over before they arrived
 	RefusedSize    uint64 // commits refused: larger than a shard, or of negative size
-	Invalidated    uint64 // entries dropped by Invalidate or Clear
+	Invalidated    uint64 // entries dropped by Invalidate, Drop or Clear
 	Voided         uint64 // keys that had tickets out when Invalidate or Clear came
 	Displaced      uint64 // keys whose tickets were made void to bound the tickets out; a sign of lost tickets
 

@@ -104,6 +104,28 @@ func BenchmarkLimiter(b *testing.B) {
 		}
 		p.Release()
 	})
+	b.Run("refused", func(b *testing.B) {
+		l := newLimiter(b, stampede.LimiterConfig{Max: 1, Queue: 1, QueueTimeout: time.Hour})
+		p := acquire(b, l, b.Context())
+		ctx, leave := context.WithCancel(b.Context())
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			l.Acquire(ctx)
+		}()
+		for l.Stats().Queued == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := l.Acquire(b.Context()); err == nil {
+				b.Fatal("not refused")
+			}
+		}
+		leave()
+		<-left
+		p.Release()
+	})
 	b.Run("queue, parallel", func(b *testing.B) {
 		l := newLimiter(b, stampede.LimiterConfig{Max: 2, QueueTimeout: time.Minute})
 		b.SetParallelism(32)

@@ -10,7 +10,8 @@
 //   - [Flight] lets one caller go on for a key while the others wait for what
 //     it brings. Whoever loses patience leaves with the error of its own
 //     context and disturbs nobody.
-//   - [Limiter] caps how many loads run at once, with a bounded queue.
+//   - [Limiter] caps how many loads run at once, with a bounded queue. The cap may be a
+//     fleet's share, and move with how long the loads take ([Gauge]).
 //   - [Fetch], the lease loop, lets one process load while the others watch for
 //     the result. It follows one rule: take a lease on the place that will hold
 //     the value, read the source, then fill; the fill is refused unless the
@@ -19,9 +20,11 @@
 //   - [Call] runs the user's loader so that a panic, a Goexit or a hang in it
 //     costs one error and no more.
 //
-// Beside the doors stand two formulas that spread load over time: [Jitter]
-// shortens lifetimes so that entries made together do not die together, and
-// [Early] elects a reader to refresh an entry shortly before it expires.
+// Beside the doors stand three formulas that spread load over time: [Jitter]
+// shortens lifetimes so that entries made together do not die together,
+// [Early] elects a reader to refresh an entry shortly before it expires, and
+// [Backoff] says how long to leave alone what has failed. And [Breaker] keeps
+// loads away from a source that fails, and leads back to it slowly.
 //
 // The package knows nothing of Redis. What it needs of a node is the interface
 // [Shelf], which the caller implements.

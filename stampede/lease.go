@@ -131,7 +131,7 @@ func (l *Loop) pause(n int) time.Duration {
 // load reads the source and prepares the entry; it runs under LoadTimeout, in its
 // own goroutine ([Call]), and may be called twice, except in mode Force. Its
 // error is returned as it is and nothing is stored. Other errors are
-// ErrOverloaded, ErrLoadTimeout, *PanicError, ErrGoexit, ErrClosed, or the cause
+// ErrOverloaded (ErrNoPlace in mode Expired), ErrLoadTimeout, *PanicError, ErrGoexit, ErrClosed, or the cause
 // for which ctx was cancelled. A shelf that does not answer is no error: the entry is
 // loaded and not stored.
 //
@@ -139,6 +139,9 @@ func (l *Loop) pause(n int) time.Duration {
 // given its place and its lease back; a hanging load alone keeps its place.
 func Fetch[E any](ctx context.Context, l *Loop, s Shelf[E], mode Mode, r *Run, load func(ctx context.Context) (Loaded[E], error)) (Outcome[E], error) {
 	f := fetch[E]{LoopConfig: l.config, loop: l, shelf: s, mode: mode, run: r, load: load}
+	if mode == Expired {
+		f.mode, f.spare = Miss, true
+	}
 	for {
 		done, err := f.attempt(ctx)
 		if done || err != nil {
@@ -158,6 +161,7 @@ type fetch[E any] struct {
 	loop  *Loop
 	shelf Shelf[E]
 	mode  Mode
+	spare bool // the mode was Expired: there is an entry to fall back on
 	run   *Run
 	load  func(ctx context.Context) (Loaded[E], error)
 
@@ -230,17 +234,21 @@ func (f *fetch[E]) see(state State[E]) {
 	f.state = state
 }
 
-// place takes a place among the loads. A refresh does not queue for one: its readers have an entry, those who queue
-// have none. No place and no error ends it.
+// place takes a place among the loads. Who has an entry does not queue for one: those who queue have none. Without a place
+// a refresh ends with no error, and a reader whose entry is past its time with ErrNoPlace.
 func (f *fetch[E]) place(ctx context.Context) (*Place, error) {
-	if f.mode != Refresh {
+	if f.mode != Refresh && !f.spare {
 		return f.Limiter.Acquire(ctx)
 	}
 	place, ok := f.Limiter.TryAcquire(ctx)
-	if !ok {
+	switch {
+	case ok:
+		return place, nil
+	case f.spare:
+		return nil, ErrNoPlace
+	default:
 		return nil, nil //nolint:nilnil // as said above
 	}
-	return place, nil
 }
 
 // loadAndFill reads the source under a granted lease and stores the result.

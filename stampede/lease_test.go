@@ -43,6 +43,11 @@ func TestFetch(t *testing.T) {
 		{name: "hit after all", setup: func(w *world) { w.shelf.entry = 7 },
 			want: outcome{Entry: 7, Source: stampede.FromShelf}, entry: 7},
 		{name: "miss", want: outcome{Entry: 1, Source: stampede.FromLoad, Filled: true}, loads: 1, entry: 1, took: 100},
+		{name: "expired, miss", mode: stampede.Expired, want: outcome{Entry: 1, Source: stampede.FromLoad, Filled: true}, loads: 1, entry: 1, took: 100},
+		{name: "expired, somebody has loaded it", mode: stampede.Expired, setup: func(w *world) { w.shelf.entry = 7 },
+			want: outcome{Entry: 7, Source: stampede.FromShelf}, entry: 7},
+		{name: "expired, node gone", mode: stampede.Expired, setup: func(w *world) { w.shelf.hook = only("take", gone) },
+			want: outcome{Entry: 1, Source: stampede.FromLoad, ShelfErr: errNode}, loads: 1, took: 100},
 		{name: "refresh", mode: stampede.Refresh, setup: func(w *world) { w.shelf.entry = 7; w.db.Store(8) },
 			want: outcome{Entry: 8, Source: stampede.FromLoad, Filled: true}, loads: 1, entry: 8, took: 100},
 		{name: "refresh, held", mode: stampede.Refresh, setup: func(w *world) { w.shelf.entry = 7; hold(w, time.Second) },
@@ -475,4 +480,24 @@ func TestNewLoop(t *testing.T) {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
+}
+
+// TestFetch_ExpiredDoesNotQueue: who has an entry to fall back on is sent away when no place is free, at once and without having asked the node; it stands in
+// nobody's way.
+func TestFetch_ExpiredDoesNotQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l := w.limiter
+		l.SetMost(1)
+		p := acquire(t, l, t.Context())
+		began := time.Now()
+		out, err := w.fetch(t.Context(), stampede.Expired)
+		if !errors.Is(err, stampede.ErrNoPlace) || !errors.Is(err, stampede.ErrOverloaded) || out != (outcome{}) || time.Since(began) != 0 {
+			t.Errorf("%+v, %v after %v", out, err, time.Since(began))
+		}
+		if w.shelf.takes != 0 || l.Stats().Queued != 0 || l.Stats().Rejected != 0 {
+			t.Errorf("%d requests to the node, %+v", w.shelf.takes, l.Stats())
+		}
+		p.Release()
+	})
 }

@@ -55,7 +55,7 @@ func TestLimiter_OrderAndOverflow(t *testing.T) {
 		if _, err := l.Acquire(t.Context()); !errors.Is(err, stampede.ErrOverloaded) {
 			t.Errorf("sixth in a queue of five: %v, want ErrOverloaded", err)
 		}
-		if got, want := l.Stats(), (stampede.LimiterStats{Running: 2, Queued: 5, Highest: 2, Rejected: 1}); got != want {
+		if got, want := l.Stats(), (stampede.LimiterStats{Cap: 2, Running: 2, Queued: 5, Highest: 2, Rejected: 1}); got != want {
 			t.Errorf("stats %+v, want %+v", got, want)
 		}
 		a.Release()
@@ -174,9 +174,110 @@ func TestNewLimiter_Invalid(t *testing.T) {
 		"Max is -1":           {Max: -1},
 		"Queue is -2":         {Queue: -2},
 		"QueueTimeout is -3s": {QueueTimeout: -3 * time.Second},
+		"Floor is -1":         {Floor: -1, Adaptive: true},
+		"Floor is 65":         {Floor: 65, Adaptive: true},
+		"Floor is 1":          {Floor: 1},
 	} {
 		if _, err := stampede.NewLimiter(c); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+}
+
+// TestLimiter_SetMost: a cap that falls leaves those who run alone and lets nobody in until it has room again; one that grows lets in those who
+// have waited longest.
+func TestLimiter_SetMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, stampede.LimiterConfig{Max: 4, QueueTimeout: time.Minute})
+		var places []*stampede.Place
+		for range 4 {
+			places = append(places, acquire(t, l, t.Context()))
+		}
+		l.SetMost(2)
+		var order []int
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		release := make(chan struct{})
+		for i := range 4 {
+			wg.Go(func() {
+				p := acquire(t, l, t.Context())
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				<-release
+				p.Release()
+			})
+			synctest.Wait()
+		}
+		state := func(want stampede.LimiterStats, in ...int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			slices.Sort(order)
+			if got := l.Stats(); got != want || !slices.Equal(order, in) {
+				t.Errorf("%+v, let in %v; want %+v, %v", got, order, want, in)
+			}
+		}
+		state(stampede.LimiterStats{Cap: 2, Running: 4, Queued: 4, Highest: 4})
+		places[0].Release()
+		places[1].Release()
+		state(stampede.LimiterStats{Cap: 2, Running: 2, Queued: 4, Highest: 4})
+		if _, ok := l.TryAcquireBelow(4); ok {
+			t.Error("the background got a place of none")
+		}
+		places[2].Release()
+		state(stampede.LimiterStats{Cap: 2, Running: 2, Queued: 3, Highest: 4}, 0)
+		l.SetMost(100) // Max is what there is
+		state(stampede.LimiterStats{Cap: 4, Running: 4, Queued: 1, Highest: 4}, 0, 1, 2)
+		l.SetMost(-1)
+		close(release)
+		places[3].Release()
+		wg.Wait()
+		state(stampede.LimiterStats{Cap: 1, Highest: 4}, 0, 1, 2, 3)
+	})
+}
+
+// TestLimiter_BackgroundOfASmallCap: of a cap that has been lowered the background gets as large a part as of Max.
+func TestLimiter_BackgroundOfASmallCap(t *testing.T) {
+	l := newLimiter(t, stampede.LimiterConfig{Max: 40})
+	l.SetMost(8)
+	n := 0
+	for ; n < 40; n++ {
+		if _, ok := l.TryAcquireBelow(30); !ok { // three quarters
+			break
+		}
+	}
+	if n != 6 {
+		t.Errorf("%d places, want 6 of 8", n)
+	}
+}
+
+// TestLimiter_RefusalIsCheap: a full queue refuses at once, without a timer, and with one error for all; the error names the cap that was in force.
+func TestLimiter_RefusalIsCheap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, stampede.LimiterConfig{Max: 2, Queue: 1, QueueTimeout: time.Hour})
+		a, b := acquire(t, l, t.Context()), acquire(t, l, t.Context())
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { l.Acquire(ctx) })
+		synctest.Wait()
+		began := time.Now()
+		if n := testing.AllocsPerRun(100, func() { l.Acquire(t.Context()) }); n > 0 {
+			t.Errorf("%v allocations a refusal", n)
+		}
+		if time.Since(began) != 0 {
+			t.Errorf("a refusal took %v", time.Since(began))
+		}
+		for most, text := range map[int]string{2: "2 loads are running (Max) and 1 waiting (Queue)", 1: "1 loads are running, as many as may at present, of 2 (Max)"} {
+			l.SetMost(most)
+			if _, err := l.Acquire(t.Context()); !errors.Is(err, stampede.ErrOverloaded) || errors.Is(err, stampede.ErrNoPlace) || !strings.Contains(err.Error(), text) {
+				t.Errorf("cap %d: %v", most, err)
+			}
+		}
+		leave()
+		wg.Wait()
+		a.Release()
+		b.Release()
+	})
 }

@@ -39,6 +39,10 @@ const (
 	// Force takes the lease whatever is there, replacing another's. It is for
 	// a write that stores what it wrote.
 	Force
+	// Expired is a Miss of a reader who has an entry that is past its time, to be served if nothing
+	// else can be. It does not queue for a place: those who queue have nothing.
+	// A Shelf is asked with Miss.
+	Expired
 )
 
 // LeaseStatus is the lease's side of a [State].
