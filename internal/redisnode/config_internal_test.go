@@ -85,8 +85,13 @@ func TestParseReplication(t *testing.T) {
 		text string
 		want Replication
 	}{
-		{primary, Replication{Role: RolePrimary, Stream: "abc", Offset: 50, Replicas: map[string]int64{"10.0.0.2:6379": 42, "[::1]:7": 0}}},
-		{"role:slave\r\nmaster_host:10.0.0.1\r\nslave_read_only:1\r\nslave_repl_offset:3\r\nmaster_replid:x\r\n", Replication{Role: RoleReplica, Stream: "x", Replicas: map[string]int64{}}},
+		{primary, Replication{Role: RolePrimary, Stream: "abc", ID: "abc", Offset: 50, Replicas: map[string]int64{"10.0.0.2:6379": 42, "[::1]:7": 0}}},
+		{
+			"role:slave\r\nmaster_host:10.0.0.1\r\nmaster_link_status:up\r\nslave_read_only:1\r\nslave_repl_offset:3\r\nmaster_replid:x\r\nmaster_replid2:0000\r\nmaster_repl_offset:3\r\n",
+			Replication{Role: RoleReplica, Stream: "x", ID: "x", LinkUp: true, Offset: 3, Replicas: map[string]int64{}},
+		},
+		{"role:slave\r\nmaster_link_status:down\r\nmaster_replid:x\r\n", Replication{Role: RoleReplica, Stream: "x", ID: "x", Replicas: map[string]int64{}}},
+		{"role:master\r\nmaster_replid:y\r\nmaster_replid2:x0\r\n", Replication{Role: RolePrimary, Stream: "y", ID: "y", Continues: "x0", Replicas: map[string]int64{}}},
 		{"role:sentinel", Replication{Replicas: map[string]int64{}}},
 		{"", Replication{Replicas: map[string]int64{}}},
 	} {

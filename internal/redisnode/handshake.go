@@ -32,7 +32,7 @@ func (s *Session) onConnect(ctx context.Context, cn *redis.Conn, user func(conte
 		return err
 	}
 	if g.mode == "cluster" || g.mode == "sentinel" {
-		return &modeError{s.node.cfg.ID, s.node.cfg.Addr, g.mode}
+		return &modeError{s.node.cfg.ID, s.client.Options().Addr, g.mode}
 	}
 	if err := s.meet(g); err != nil {
 		s.node.replace(s)

@@ -19,6 +19,7 @@ import (
 type Node struct {
 	cfg      Config
 	options  redis.Options
+	addr     atomic.Pointer[string] // where the node is now: see Move
 	session  atomic.Pointer[Session]
 	clock    clock
 	reads    reads
@@ -26,6 +27,7 @@ type Node struct {
 	tracking tracker
 	large    *large // nil in the node of a large itself
 	ailing   atomic.Bool
+	noRole   atomic.Bool // the server does not permit ROLE
 	failures *failures
 	breaker  *breaker
 	bodies   bool          // this is the node of a large: what comes of its transfers says nothing about small operations
@@ -35,7 +37,8 @@ type Node struct {
 	heard       time.Time  // when the last one had been answered; under replication
 
 	mu       sync.Mutex
-	info     Info // without the clock
+	info     Info   // without the clock
+	synced   string // the run that Move was told of
 	sessions map[*Session]struct{}
 	shut     bool
 }
@@ -63,6 +66,7 @@ func newNode(cfg Config, o redis.Options) *Node {
 	n.pace.timeout = cfg.Timeout
 	n.reads.node, n.reads.byKey = n, make(map[string]*read)
 	n.tracking.news = make(chan struct{}, 1)
+	n.addr.Store(&o.Addr)
 	s := newSession(n)
 	n.sessions[s] = struct{}{}
 	n.session.Store(s)
@@ -72,8 +76,8 @@ func newNode(cfg Config, o redis.Options) *Node {
 // ID is the node's name in its Config.
 func (n *Node) ID() string { return n.cfg.ID }
 
-// Addr is the node's address in its Config.
-func (n *Node) Addr() string { return n.cfg.Addr }
+// Addr is where the node is: its address in its Config, or where it has moved to ([Node.Move]).
+func (n *Node) Addr() string { return *n.addr.Load() }
 
 // Session returns the present session. It costs nothing.
 func (n *Node) Session() *Session { return n.session.Load() }
@@ -138,6 +142,7 @@ func (n *Node) met(s *Session, g greeting, first bool) {
 	if first {
 		n.info = Info{Version: g.version, Engine: g.engine, RunID: g.runID, StartedAt: g.startedAt}
 		n.info.TrackingError = n.noTracking(g)
+		n.info.WasReplica = g.runID != "" && g.runID == n.synced
 	}
 	n.info.see(g.replication.Role)
 	news := g.can.Tracking && (first || !n.info.Capabilities.Tracking)

@@ -19,7 +19,11 @@ type Replication struct {
 	// Stream names the history of writes: the run id, and the replication id, which changes when a
 	// server is promoted. Offsets of two streams cannot be compared.
 	Stream string
-	Offset int64 // how far the stream has come
+	// ID is the replication id by itself: a primary and its replicas have the same, and their offsets can be compared. Continues is the id of the
+	// history that this one has gone on from: that of the primary whose replica the server was when it was promoted. "" is none.
+	ID, Continues string
+	Offset        int64 // how far the stream has come; on a replica, what it has applied of it
+	LinkUp        bool  // of a replica: it is connected to its primary, and has all that it had when it connected
 	// Replicas are those that are connected, by address, with how much of the stream each has
 	// acknowledged. One that is being synchronized has nothing yet: it may still hold old data.
 	Replicas map[string]int64
@@ -38,6 +42,10 @@ func parseReplication(text string) Replication {
 			r.Role = RoleReplica
 		case name == "master_replid":
 			id = value
+		case name == "master_replid2" && strings.Trim(value, "0") != "":
+			r.Continues = value
+		case name == "master_link_status":
+			r.LinkUp = value == "up"
 		case name == "master_repl_offset":
 			r.Offset, _ = strconv.ParseInt(value, 10, 64)
 		case strings.HasPrefix(name, "slave") && strings.Contains(value, "ip="):
@@ -45,7 +53,7 @@ func parseReplication(text string) Replication {
 			r.Replicas[addr] = offset
 		}
 	}
-	r.Stream = id
+	r.ID, r.Stream = id, id
 	return r
 }
 

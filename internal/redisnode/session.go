@@ -59,6 +59,7 @@ func newSession(n *Node) *Session {
 	s := &Session{node: n, drained: make(chan struct{}), conns: make(map[*watchfulConn]struct{})}
 	s.ended, s.end = context.WithCancel(context.Background())
 	o := n.options // a copy: the driver keeps what it gets
+	o.Addr = n.Addr()
 	s.dialer, o.Dialer = o.Dialer, s.dial
 	user := o.OnConnect
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return s.onConnect(ctx, cn, user) }
@@ -155,6 +156,9 @@ func (s *Session) dial(ctx context.Context, network, addr string) (net.Conn, err
 	defer s.leave()
 	if err := s.full(); err != nil {
 		return noConn{err}, nil
+	}
+	if addr == Unknown {
+		return noConn{&connectError{"connecting", ErrUnknown}}, nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

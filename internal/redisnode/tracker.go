@@ -231,6 +231,7 @@ func (n *Node) trackingMet(run string, news bool) {
 // client makes the driver's client for one connection.
 func (t *Tracking) client(conn int, meet func(context.Context, *redis.Conn) error) *redis.Client {
 	o := t.node.options // a copy: the driver keeps what it gets
+	o.Addr = t.node.Addr()
 	o.Dialer, o.OnConnect = t.dialer(conn), meet
 	if user := t.node.options.OnConnect; user != nil {
 		o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
