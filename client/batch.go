@@ -170,6 +170,7 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 		defer mu.Unlock()
 		missing = append(missing, w)
 	}
+	group = b.fromReplicas(ctx, group, true)
 	slices.SortStableFunc(group, func(x, y wanted[V]) int { return cmp.Compare(watchedFirst(x), watchedFirst(y)) })
 	for len(group) > 0 {
 		part := group[:min(len(group), group[0].node.BatchKeys(maxKeys))]
@@ -187,6 +188,8 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 		if failed != nil {
 			for _, w := range part {
 				w.fails(failed)
+			}
+			for _, w := range b.fromReplicas(ctx, part, false) {
 				miss(w)
 			}
 			continue

@@ -4,6 +4,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,10 @@ type Client struct {
 	debts *debts // invalidations that are owed to the nodes
 	fleet *fleet // nil: loads are capped for this process alone
 
+	shards    []*shard // the nodes' replicas and who is their primary; nil for a node of which nobody wants to know that
+	sentinels *redisnode.Sentinels
+	moving    sync.Mutex // held while a node moves
+
 	wakes wakes // of those who wait for another process's load
 
 	mu       sync.RWMutex
@@ -67,6 +72,16 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	sentinels, err := cfg.discover(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made := false
+	defer func() {
+		if !made {
+			sentinels.Close()
+		}
+	}()
 	r, err := ring.New(ring.Config{Nodes: cfg.Nodes, Points: cfg.RingPoints})
 	if err != nil {
 		return nil, leafError("Config", err)
@@ -78,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("shelf: %w", err)
 	}
 	c := &Client{
-		cfg: cfg, ring: r, limiter: limiter, guard: new(stampede.Guard),
+		cfg: cfg, ring: r, limiter: limiter, guard: new(stampede.Guard), sentinels: sentinels,
 		absences: make(absences, r.Len()),
 		caches:   make(map[string]registered), byName: make(map[string][]registered),
 	}
@@ -88,10 +103,14 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	if err := c.openNodes(); err != nil {
 		return nil, errors.Join(err, c.closeNodes())
 	}
+	if err := c.locate(ctx); err != nil {
+		return nil, errors.Join(err, c.closeNodes())
+	}
 	if err := c.probe(ctx); err != nil {
 		return nil, errors.Join(err, c.closeNodes())
 	}
 	c.joinFleet(ctx)
+	made = true
 	c.startLoops() //nolint:contextcheck // the loops live until Close, not until ctx ends
 	return c, nil
 }
@@ -102,14 +121,15 @@ func (c *Client) openNodes() error {
 		scripts = append(scripts, redisnode.Script(s))
 	}
 	for i, n := range c.ring.Nodes() {
+		c.shards = append(c.shards, c.newShard(i, n))
 		var hook func(*redis.Options)
 		if c.cfg.Redis != nil {
 			hook = func(o *redis.Options) { c.cfg.Redis(n, o) }
 		}
 		node, err := redisnode.New(redisnode.Config{
-			ID: n.ID, Addr: n.Addr, Timeout: c.cfg.OperationTimeout, PoolSize: c.cfg.PoolSize,
+			ID: n.ID, Addr: cmp.Or(n.Addr, redisnode.Unknown), Timeout: c.cfg.OperationTimeout, PoolSize: c.cfg.PoolSize,
 			Options: hook, Scripts: scripts, OnRun: func(prev, now redisnode.Info) { c.runSeen(i, n, prev, now) },
-			OnReplication: func(r redisnode.Replication) { c.replicationSeen(i, r) },
+			OnReplication: func(r redisnode.Replication) { c.replicationSeen(i, r); c.shards[i].primarySaid(r) },
 			OnState:       func(s redisnode.StateChange) { c.stateSeen(i, n, s) },
 			WriteCheck:    writeCheckName(c.cfg.Namespace),
 			OnRefusal:     func(e *redisnode.Error) { c.logRefusal(n, e) },
@@ -176,6 +196,7 @@ func (c *Client) startLoops() {
 			}
 		})
 	}
+	c.startShards(ctx)
 	c.loops.Go(func() { c.work(ctx) })
 	c.loops.Go(func() { c.fleetLoop(ctx) })
 }
@@ -224,6 +245,7 @@ func (c *Client) shut(ctx context.Context, caches map[string]registered) error {
 }
 
 func (c *Client) closeNodes() error {
+	c.sentinels.Close()
 	errs := make([]error, 0, len(c.nodes))
 	for _, n := range c.nodes {
 		errs = append(errs, n.Close())

@@ -6,7 +6,6 @@ package client
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"strconv"
 	"time"
 
@@ -18,9 +17,26 @@ import (
 // Config configures a Client. Nodes must be given; every other zero means the default that its field names. A negative or
 // otherwise wrong value is a *ConfigError from New, before anything starts.
 type Config struct {
-	// Nodes are the Redis nodes. A node's ID is its identity: keep it when the address changes, or its keys move. Replicas are not
-	// used yet. An Addr is host:port, the port a number.
+	// Nodes are the Redis nodes. A node's ID is its identity: keep it when the address changes, or its keys move. An Addr is host:port, the port a
+	// number, and so are Replicas (see ReadFrom). With Sentinel, Nodes may be left out; those that are given have the names of primaries as IDs, and
+	// bring weights and racks, but no addresses.
 	Nodes []ring.Node
+
+	// Sentinel, when not nil, says that the nodes are what Redis Sentinels watch, and that promotions are followed.
+	Sentinel *SentinelConfig
+
+	// ReadFrom says from which servers of a node the caches read: ReadPrimary, the default; ReadPrimaryPreferred: from a replica while the primary does not
+	// answer; ReadReplica: from the replicas, in turn, and from the primary what they do not have or what is to be kept in this process (L1). Replicas are
+	// those of Nodes, or, with Sentinel, those that the primary itself lists.
+	//
+	// What a replica answers is marked (Result.Replica). It may lack what another process invalidated within the last ReplicaMaxLag; never what this process
+	// has invalidated. It is returned to its reader and to nobody else: it is kept nowhere. A replica is read only while it says that it is one, and is known to have what its primary had
+	// ReplicaMaxLag ago. Where it has no entry the primary is asked, or the loader. Raw operations, and caches that are themselves the truth, use primaries only.
+	ReadFrom ReadFrom
+
+	// ReplicaMaxLag is by how much an answer of a replica may be out of date; 0 means 10 s, at least 3 s, since replicas and primaries are asked once a second how far they are.
+	// It is also for how long the replicas of a primary that has died are read: longer than a failover of your Sentinels takes, so that its reads do not go to the loader meanwhile.
+	ReplicaMaxLag time.Duration
 
 	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. Of
 	// the caches alone: the names of raw operations (Client.Set, Incr, ...) are used as they are given. An
@@ -46,7 +62,8 @@ type Config struct {
 	PoolSize int
 
 	// Redis, when not nil, is called once for each node with the driver's options, to set TLSConfig, Username and Password (ACL),
-	// Dialer or OnConnect. Timeouts and retries stay as this package sets them.
+	// Dialer or OnConnect. Timeouts and retries stay as this package sets them. It is called again for each replica, with the node's ID and the replica's
+	// Addr, from other goroutines than New's. With Sentinel the Addr of a node is empty, and TLSConfig needs a ServerName that all of its servers have.
 	Redis func(node ring.Node, o *redis.Options)
 
 	// MaxLoads caps the loader calls that run at once in this process, over all its caches; 0 means 64. It is what the database sees at
@@ -107,7 +124,7 @@ func (c Config) withDefaults() (Config, error) {
 			return c, err
 		}
 	}
-	if err := checkNodes(c.Nodes); err != nil {
+	if err := c.checkServers(); err != nil {
 		return c, err
 	}
 	err := firstError(
@@ -119,6 +136,7 @@ func (c Config) withDefaults() (Config, error) {
 		orDefaultInt("Config.SecondDeleteQueue", &c.SecondDeleteQueue, DefaultSecondDeleteQueue),
 		orDefaultDuration("Config.OperationTimeout", &c.OperationTimeout, DefaultOperationTimeout),
 		orDefaultDuration("Config.LoadQueueTimeout", &c.LoadQueueTimeout, DefaultLoadQueueTimeout),
+		orDefaultDuration("Config.ReplicaMaxLag", &c.ReplicaMaxLag, DefaultReplicaMaxLag),
 	)
 	if err == nil && c.RingPoints > ring.MaxPoints {
 		err = &ConfigError{"Config.RingPoints", c.RingPoints, fmt.Sprintf("must be at most %d", ring.MaxPoints)}
@@ -140,12 +158,8 @@ func checkNodes(nodes []ring.Node) error {
 	addrs := make(map[string]int, len(nodes))
 	for i, n := range nodes {
 		field := fmt.Sprintf("Config.Nodes[%d].Addr", i)
-		host, port, err := net.SplitHostPort(n.Addr)
-		if err != nil || host == "" || port == "" {
-			return &ConfigError{field, strconv.Quote(n.Addr), "must be given as host:port"}
-		}
-		if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
-			return &ConfigError{field, strconv.Quote(n.Addr), "the port must be a number from 1 to 65535"}
+		if err := checkAddr(field, n.Addr); err != nil {
+			return err
 		}
 		if j, twice := addrs[n.Addr]; twice {
 			return &ConfigError{field, strconv.Quote(n.Addr), fmt.Sprintf("is the address of Nodes[%d] too: two nodes cannot be one server", j)}

@@ -52,7 +52,7 @@ func newDebts(cfg Config) (*debts, error) {
 		putNews: make(chan struct{}, 1), laterNews: make(chan struct{}, 1), settled: make(chan struct{}, 1),
 	}
 	for range cfg.Nodes {
-		log, err := newNodeLog()
+		log, err := newNodeLog(cfg)
 		if err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ const (
 	DefaultMaxLoads         = 64
 	DefaultLoadQueue        = 1024
 	DefaultLoadQueueTimeout = time.Second
+	DefaultReplicaMaxLag    = 10 * time.Second
 
 	DefaultOutboxSize        = 10_000
 	DefaultSecondDeleteQueue = 100_000

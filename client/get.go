@@ -43,6 +43,7 @@ type Result[V any] struct {
 	Node    string        // id of the node that owns the key
 	Age     time.Duration // since the load began, on the node's clock
 	Version uint64        // row version; 0 where the cache has none
+	Replica string        // address of the replica that it was read from (Config.ReadFrom): it may lack what was invalidated within ReplicaMaxLag; "": none
 
 	// Stale says that the value is known to be older than what it should be: past its soft TTL (a refresh is under way, or is
 	// another process's), below the row version that an invalidation announced (the source still answers with the old row), or
@@ -138,6 +139,9 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 
 // fromOwner is the read path beyond this process. asked is when the read began.
 func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
+	if r, found, err := c.replicaFirst(ctx, s, t, load, o); found {
+		return r, err
+	}
 	e, f, err := s.read(ctx, t.watch) // 4 owner
 	if err == nil {
 		c.outdate(s)
@@ -148,6 +152,9 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 	case err != nil:
 		c.counters.nodeErrors.Add(1)
 		s.fails(err) // a miss, for this node
+		if r, found, err := c.replicaInstead(ctx, s); found {
+			return r, err
+		}
 	case f == fresh || f == softened:
 		c.counters.l2Hits.Add(1)
 		t.commit(&e, s, asked, time.Now())

@@ -38,8 +38,8 @@ type nodeLog struct {
 // clockMargin is by how much the clocks of a primary and its successor may differ where created-at is compared with what happened under the other.
 const clockMargin = time.Second
 
-func newNodeLog() (*nodeLog, error) {
-	sent, err := invalidation.NewReplay(invalidation.ReplayConfig{})
+func newNodeLog(cfg Config) (*nodeLog, error) {
+	sent, err := invalidation.NewReplay(invalidation.ReplayConfig{MinAge: logFor(cfg)})
 	if err != nil {
 		return nil, fmt.Errorf("shelf: %w", err)
 	}

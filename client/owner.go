@@ -40,6 +40,8 @@ type slot[V any] struct {
 	gutter  bool                    // the place is in the gutter, on a stand-in for the owner that is down
 	since   time.Time               // then: entries from before are not believed
 	trouble *trouble                // with the node, where the call has more keys of it; nil: this is the only one
+
+	replicaAsked bool // a replica was, by this read
 }
 
 var _ stampede.Shelf[entry[int]] = (*slot[int])(nil)

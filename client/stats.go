@@ -19,6 +19,7 @@ type CacheStats struct {
 	L1Doubted     uint64 // copies that were there but not served: their node had not told of changes for a second, the cache was cleared, or they are past their time and kept for StaleIfError
 	Pushes        uint64 // changes of entries and of the cache's generation that nodes have told of
 	L2Hits        uint64 // reads answered by a node, stale and negative entries included
+	ReplicaHits   uint64 // those of them that a replica answered (Config.ReadFrom)
 	Waiting       int64  // callers that wait for a load now, their own or one that they joined
 	Loads         uint64 // loader calls; a LoadMany call is one, whatever it loads
 	LoadErrors    uint64 // loads that failed: errors, timeouts, panics (ErrNotFound is an answer, not a failure)
@@ -53,7 +54,7 @@ type CacheStats struct {
 // counters are the live form of CacheStats.
 type counters struct {
 	waiting atomic.Int64
-	l1Misses, l1Doubted, pushes, l2Hits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
+	l1Misses, l1Doubted, pushes, l2Hits, replicaHits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
 	staleServed, invalidations, seconds, secondsRemoved, secondsRefused, marksFailed, setsOlder, foreign, cleared, distrusted, bypassed, gutter, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
 }
 
@@ -61,7 +62,7 @@ type counters struct {
 func (c *Cache[V]) Stats() CacheStats {
 	n := &c.counters
 	s := CacheStats{
-		L1Misses: n.l1Misses.Load(), L1Doubted: n.l1Doubted.Load(), Pushes: n.pushes.Load(), L2Hits: n.l2Hits.Load(), Waiting: n.waiting.Load(), Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), LoadsStale: n.loadsStale.Load(),
+		L1Misses: n.l1Misses.Load(), L1Doubted: n.l1Doubted.Load(), Pushes: n.pushes.Load(), L2Hits: n.l2Hits.Load(), ReplicaHits: n.replicaHits.Load(), Waiting: n.waiting.Load(), Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), LoadsStale: n.loadsStale.Load(),
 		Fills: n.fills.Load(), FillsRefused: n.fillsRefused.Load(), FillErrors: n.fillErrors.Load(),
 		Refreshes: n.refreshes.Load(), RefreshErrors: n.refreshErrors.Load(), Invalidations: n.invalidations.Load(),
 		StaleServed: n.staleServed.Load(), HeldBack: c.source.held.Load(), SourceRefused: c.source.refused.Load(), SourceState: c.source.state(),
@@ -80,16 +81,17 @@ func (c *Cache[V]) Stats() CacheStats {
 
 // NodeStats is what the client knows of one node.
 type NodeStats struct {
-	ID, Addr    string
-	Engine      string        // "redis", "valkey", "embedded"; "" before the first answer
-	Version     string        // the server's
-	ClockOffset time.Duration // the node's clock minus this host's; 0 before the first answer
-	Tracking    bool          // the node can push changes (client-side caching), and may
-	Pushing     bool          // it does so now
-	PushError   error         // why it does not, or why it last stopped
-	Unconfirmed int           // invalidations that are kept, for 10 s at least, until all of the node's replicas are known to have them; at most 100,000
-	PushesLost  uint64        // how often it stopped: a connection lost or silent for 3 s, a flush, a restart. Each time all copies that it watched went
-	LastError   error         // the latest failure of a health check; nil while it succeeds
+	ID, Addr    string         // Addr: of its primary; "" while that is not known (Config.Sentinel)
+	Replicas    []ReplicaStats // that are watched: see Config.ReadFrom and Sentinel
+	Engine      string         // "redis", "valkey", "embedded"; "" before the first answer
+	Version     string         // the server's
+	ClockOffset time.Duration  // the node's clock minus this host's; 0 before the first answer
+	Tracking    bool           // the node can push changes (client-side caching), and may
+	Pushing     bool           // it does so now
+	PushError   error          // why it does not, or why it last stopped
+	Unconfirmed int            // invalidations that are kept, for 10 s at least, until all of the node's replicas are known to have them; at most 100,000
+	PushesLost  uint64         // how often it stopped: a connection lost or silent for 3 s, a flush, a restart. Each time all copies that it watched went
+	LastError   error          // the latest failure of a health check; nil while it succeeds
 
 	// State is "up"; "suspect": three heartbeats or commands in a row were not answered, or a part of the commands fails and only a share is sent; "down":
 	// nothing is sent but heartbeats, and reads go to the loader without a wait; or "recovering": a heartbeat was answered again, two more and the node is
@@ -149,7 +151,7 @@ func (c *Client) Stats() Stats {
 	for i, n := range c.ring.Nodes() {
 		info, t, ends := c.nodes[i].Info(), c.nodes[i].Tracking(), c.nodes[i].TrackingStats()
 		s.Nodes = append(s.Nodes, NodeStats{
-			ID: n.ID, Addr: n.Addr, Engine: string(info.Engine), Version: info.Version,
+			ID: n.ID, Addr: c.addrOf(i), Replicas: c.shards[i].stats(time.Now()), Engine: string(info.Engine), Version: info.Version,
 			ClockOffset: info.ClockOffset, Tracking: info.Capabilities.Tracking, Pushing: t != nil && t.Fresh(time.Now()), PushError: info.TrackingError,
 			Unconfirmed: c.debts.logs[i].sent.Stats().Depth,
 			PushesLost:  ends.ListenerLost + ends.FillLost + ends.Silent + ends.Flushed + ends.RunChanged,

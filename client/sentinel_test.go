@@ -1,0 +1,322 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-shelf/shelf/client"
+	"github.com/go-shelf/shelf/internal/redistest"
+	"github.com/go-shelf/shelf/ring"
+)
+
+// shards are primaries with replicas under one set of Sentinels.
+type shards struct {
+	*redistest.Sentinels
+	servers map[string][]*redistest.Server // the first primary first
+}
+
+func startShards(t testing.TB, replicas int, names ...string) *shards {
+	t.Helper()
+	s := &shards{servers: make(map[string][]*redistest.Server)}
+	primaries := make(map[string]*redistest.Server)
+	for _, name := range names {
+		s.servers[name] = redistest.StartReplicated(t, replicas)
+		primaries[name] = s.servers[name][0]
+	}
+	s.Sentinels = redistest.StartSentinels(t, redistest.SentinelConfig{Primaries: primaries})
+	return s
+}
+
+// config is for a client of these shards.
+func (s *shards) config(names ...string) client.Config {
+	return client.Config{
+		OperationTimeout: 500 * time.Millisecond, // the machine that runs tests may be busy
+		Sentinel:         &client.SentinelConfig{Addrs: s.Addrs(), Masters: names},
+	}
+}
+
+// events collects what OnEvent is told about primaries.
+type events struct {
+	mu  sync.Mutex
+	all []client.Event
+}
+
+func (e *events) add(x client.Event) {
+	if x.Kind != client.EventPrimary {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, x)
+}
+
+func (e *events) get() []client.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.all)
+}
+
+func nodeStats(cl *client.Client, id string) client.NodeStats {
+	for _, n := range cl.Stats().Nodes {
+		if n.ID == id {
+			return n
+		}
+	}
+	return client.NodeStats{}
+}
+
+// addrsOf are the nodes' addresses, by id.
+func addrsOf(cl *client.Client) map[string]string {
+	addrs := make(map[string]string)
+	for _, n := range cl.Stats().Nodes {
+		addrs[n.ID] = n.Addr
+	}
+	return addrs
+}
+
+// TestSentinelFindsShards: by their names, or by what these begin with. Ids are the names, so that keys stay where they are; weights and racks come from Nodes.
+func TestSentinelFindsShards(t *testing.T) {
+	s := startShards(t, 0, "shelf-a", "shelf-b", "other")
+	want := map[string]string{"shelf-a": s.servers["shelf-a"][0].Addr(), "shelf-b": s.servers["shelf-b"][0].Addr()}
+	byName := s.config("shelf-a", "shelf-b")
+	byPrefix := s.config()
+	byPrefix.Sentinel.Prefix = "shelf-"
+	byPrefix.Nodes = []ring.Node{{ID: "shelf-b", Weight: 1}}
+	var keys []string
+	for _, cfg := range []client.Config{byName, byPrefix} {
+		var seen sync.Map
+		cfg.Redis = func(n ring.Node, _ *redis.Options) { seen.Store(n.ID, n.Addr) }
+		cl := open(t, cfg)
+		if got := addrsOf(cl); len(got) != 2 || got["shelf-a"] != want["shelf-a"] || got["shelf-b"] != want["shelf-b"] {
+			t.Errorf("the nodes are %v, want %v", got, want)
+		}
+		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: echo})
+		var where []string
+		for i := range 20 {
+			key := fmt.Sprint("k", i)
+			r, err := c.Lookup(t.Context(), key)
+			if err != nil || r.Value != "value of "+key {
+				t.Errorf("%+v, %v", r, err)
+			}
+			where = append(where, r.Node)
+		}
+		if keys != nil && !slices.Equal(keys, where) {
+			t.Errorf("keys are at %v and at %v", keys, where)
+		}
+		keys = where
+		if _, ok := seen.Load("shelf-a"); !ok {
+			t.Error("Config.Redis was not called")
+		}
+	}
+	heavy := s.config("shelf-a", "shelf-b")
+	heavy.Nodes = []ring.Node{{ID: "shelf-b", Weight: 20}}
+	cl := open(t, heavy)
+	c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: echo})
+	there := 0
+	for i := range 100 {
+		if r, err := c.Lookup(t.Context(), fmt.Sprint("k", i)); err == nil && r.Node == "shelf-b" {
+			there++
+		}
+	}
+	if there < 80 {
+		t.Errorf("%d of 100 keys are on the node of weight 20", there)
+	}
+}
+
+// TestSentinelConfig: what is wrong is said before anything starts, or as soon as the Sentinels can tell.
+func TestSentinelConfig(t *testing.T) {
+	s := startShards(t, 0, "shelf-a")
+	for name, c := range map[string]struct {
+		change func(*client.Config)
+		field  string
+	}{
+		"no Sentinel":      {func(c *client.Config) { c.Sentinel.Addrs = nil }, "Config.Sentinel.Addrs"},
+		"no port":          {func(c *client.Config) { c.Sentinel.Addrs[1] = "host" }, "Config.Sentinel.Addrs[1]"},
+		"one twice":        {func(c *client.Config) { c.Sentinel.Addrs[2] = c.Sentinel.Addrs[0] }, "Config.Sentinel.Addrs[2]"},
+		"neither":          {func(c *client.Config) { c.Sentinel.Masters = nil }, "Config.Sentinel.Masters"},
+		"both":             {func(c *client.Config) { c.Sentinel.Prefix = "s" }, "Config.Sentinel.Masters"},
+		"an empty name":    {func(c *client.Config) { c.Sentinel.Masters = []string{""} }, "Config.Sentinel.Masters[0]"},
+		"a name twice":     {func(c *client.Config) { c.Sentinel.Masters = []string{"a", "a"} }, "Config.Sentinel.Masters[1]"},
+		"an address":       {func(c *client.Config) { c.Nodes = []ring.Node{{ID: "shelf-a", Addr: "h:1"}} }, "Config.Nodes[0].Addr"},
+		"a foreign node":   {func(c *client.Config) { c.Nodes = []ring.Node{{ID: "b"}} }, "Config.Nodes[0].ID"},
+		"an unknown name":  {func(c *client.Config) { c.Sentinel.Masters = []string{"shelf-a", "shelf-c"} }, "Config.Sentinel.Masters"},
+		"no such prefix":   {func(c *client.Config) { c.Sentinel.Masters, c.Sentinel.Prefix = nil, "x" }, "Config.Sentinel.Prefix"},
+		"a wrong ReadFrom": {func(c *client.Config) { c.ReadFrom = 7 }, "Config.ReadFrom"},
+		"a short lag":      {func(c *client.Config) { c.ReplicaMaxLag = time.Second }, "Config.ReplicaMaxLag"},
+	} {
+		cfg := s.config("shelf-a")
+		cfg.Sentinel.Addrs = slices.Clone(cfg.Sentinel.Addrs)
+		c.change(&cfg)
+		cl, err := client.New(t.Context(), cfg)
+		var wrong *client.ConfigError
+		if !errors.As(err, &wrong) || wrong.Field != c.field {
+			t.Errorf("%s: %v, want a ConfigError of %s", name, err, c.field)
+		}
+		if cl != nil {
+			_ = cl.Close(t.Context())
+		}
+	}
+}
+
+// liar is a Sentinel that speaks the protocol and says what it is told to say: a man in the middle of a real one's answers.
+type liar struct {
+	net.Listener
+	mu   sync.Mutex
+	says map[string]string // name to address
+}
+
+// startLiar makes one that answers every question for an address, and nothing to subscribers.
+func startLiar(t *testing.T, says map[string]string) *liar {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &liar{Listener: l, says: says}
+	var all sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(func() { stop(); _ = l.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+				s.serve(c)
+			})
+		}
+	})
+	return s
+}
+
+// serve answers commands: arrays of bulk strings.
+func (s *liar) serve(c net.Conn) {
+	defer c.Close() //nolint:errcheck // a test's
+	buf, text := make([]byte, 4096), ""
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		text += string(buf[:n])
+		for {
+			args, rest, ok := cutCommand(text)
+			if !ok {
+				break
+			}
+			text = rest
+			if _, err := c.Write([]byte(s.answer(args))); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// cutCommand takes a command off a stream.
+func cutCommand(text string) (args []string, rest string, ok bool) {
+	line, rest, ok := strings.Cut(text, "\r\n")
+	var count, size int
+	if !ok {
+		return nil, text, false
+	}
+	if _, err := fmt.Sscanf(line, "*%d", &count); err != nil {
+		return nil, text, false
+	}
+	for range count {
+		line, rest, ok = strings.Cut(rest, "\r\n")
+		if _, err := fmt.Sscanf(line, "$%d", &size); !ok || err != nil || len(rest) < size+2 {
+			return nil, text, false
+		}
+		args, rest = append(args, rest[:size]), rest[size+2:]
+	}
+	return args, rest, true
+}
+
+func (s *liar) answer(args []string) string {
+	bulk := func(words ...string) string {
+		b := fmt.Sprintf("*%d\r\n", len(words))
+		for _, w := range words {
+			b += fmt.Sprintf("$%d\r\n%s\r\n", len(w), w)
+		}
+		return b
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch command := strings.ToUpper(strings.Join(args[:min(2, len(args))], " ")); {
+	case command == "SENTINEL GET-MASTER-ADDR-BY-NAME":
+		host, port, _ := net.SplitHostPort(s.says[args[2]])
+		return bulk(host, port)
+	case command == "SENTINEL MASTER":
+		return bulk("name", args[2], "config-epoch", "1000000", "flags", "master,s_down,o_down")
+	case strings.HasPrefix(command, "HELLO"):
+		return "-ERR unknown command 'HELLO'\r\n"
+	case strings.HasPrefix(command, "PSUBSCRIBE"):
+		return "*3\r\n$10\r\npsubscribe\r\n$1\r\n*\r\n:1\r\n"
+	case strings.HasPrefix(command, "PING"):
+		return "*2\r\n$4\r\npong\r\n$0\r\n\r\n"
+	}
+	return "+OK\r\n"
+}
+
+// TestReportedRB31 is about one bad Sentinel of three.
+//
+// (a) One that swallows everything, or accepts and is silent: the primary is found through the others, and nobody pays for it later.
+// (b) One that names the old primary, which is a replica now: it is not believed.
+func TestReportedRB31(t *testing.T) {
+	s := startShards(t, 1, "shelf-a")
+	for name, bad := range map[string]func(p *redistest.Proxy){
+		"a swallows":           func(p *redistest.Proxy) { p.BlackHole() },
+		"a accepts, is silent": func(p *redistest.Proxy) { p.ToClient().BlackHole() },
+		"a refuses":            func(p *redistest.Proxy) { p.Refuse() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := redistest.StartProxy(t, s.Addrs()[0])
+			bad(p)
+			cfg := s.config("shelf-a")
+			cfg.Sentinel.Addrs = append([]string{p.Addr()}, s.Addrs()[1:]...)
+			began := time.Now()
+			cl := open(t, cfg)
+			c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: echo})
+			if err := c.Invalidate(t.Context(), "k"); err != nil { // it has reached the primary
+				t.Error(err)
+			}
+			if took := time.Since(began); took > 800*time.Millisecond { // a dial of 500 ms, and 300 ms
+				t.Errorf("found after %v", took)
+			}
+			for range 20 {
+				began = time.Now()
+				if err := c.Invalidate(t.Context(), "k"); err != nil || time.Since(began) > 300*time.Millisecond {
+					t.Errorf("later: %v after %v", err, time.Since(began))
+				}
+			}
+		})
+	}
+	t.Run("b names the old primary", func(t *testing.T) {
+		primary, replica := s.servers["shelf-a"][0], s.servers["shelf-a"][1]
+		l := startLiar(t, map[string]string{"shelf-a": replica.Addr()}) // a replica, for the lack of an old primary
+		cfg := s.config("shelf-a")
+		cfg.Sentinel.Addrs = append([]string{l.Addr().String()}, s.Addrs()[1:]...)
+		cl := open(t, cfg)
+		if got := addrsOf(cl)["shelf-a"]; got != primary.Addr() {
+			t.Errorf("the primary is %s, want %s", got, primary.Addr())
+		}
+		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: echo})
+		if err := c.Invalidate(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+	})
+}
