@@ -129,11 +129,11 @@ func TestMaxValueBytesCountsTheOriginal(t *testing.T) {
 	if e := c.seal(make([]byte, 10_000), false, n, time.Now(), 0, SetOptions{}); e.wire == nil {
 		t.Error("a value of MaxValueBytes was not stored")
 	}
-	if e := c.seal(make([]byte, 10_001), false, n, time.Now(), 0, SetOptions{}); e.wire != nil || c.Stats().Oversized != 1 {
+	if e := c.seal(make([]byte, 10_001), false, n, time.Now(), 0, SetOptions{}); e.wire != nil || c.counters.oversized.Load() != 1 {
 		t.Error("a value above MaxValueBytes was stored")
 	}
 	e := writer.seal(make([]byte, 10_001), false, n, time.Now(), 0, SetOptions{})
-	if _, f := judged(c, e.wire, n); f != unusable || c.Stats().Foreign != 1 {
+	if _, f := judged(c, e.wire, n); f != unusable || c.counters.foreign.Load() != 1 {
 		t.Errorf("an entry above MaxValueBytes was read: %v", f)
 	}
 }
@@ -171,8 +171,8 @@ func TestCorruptPayloads(t *testing.T) {
 	refused := func(name string, how Compression, size int, packed []byte) {
 		h.packed = packing{how, uint32(size)}
 		foreign++
-		if _, f := judged(c, appendEnvelope(nil, h, packed), n); f != unusable || c.Stats().Foreign != foreign {
-			t.Errorf("%s: %v, %d counted", name, f, c.Stats().Foreign)
+		if _, f := judged(c, appendEnvelope(nil, h, packed), n); f != unusable || c.counters.foreign.Load() != foreign {
+			t.Errorf("%s: %v, %d counted", name, f, c.counters.foreign.Load())
 		}
 	}
 	text := jsonRows(4 << 10)
