@@ -54,7 +54,7 @@ type Config struct {
 	// OperationTimeout bounds every command to a node, and before that the wait for a connection and its dial; 0 means 50 ms, at least
 	// 1 ms. There are no retries. A read of one key waits for less where most replies of the node come quickly and some do not: after six times the
 	// median, at least 3 ms, it asks anew over another connection; but in all it waits no longer than this. A node that answers nobody is down (NodeStats.State) after
-	// 200 ms and five timeouts, or within a second when nobody asks it. With more than 100 ms it takes longer.
+	// 200 ms and four timeouts, or within a second when nobody asks it. With more than 100 ms it takes longer.
 	OperationTimeout time.Duration
 
 	// PoolSize is the most connections a node; 0 means 16. Concurrent reads share commands, so a few carry a lot. Large values

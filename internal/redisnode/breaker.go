@@ -16,7 +16,7 @@ const (
 	// After suspectMisses failures without a success in between the node is Suspect, after downMisses it is Down, but not before downSilence has passed
 	// since the first; partSilence where only a share is sent, of which a part fails in any case.
 	suspectMisses = 3
-	downMisses    = 5
+	downMisses    = 4
 	downSilence   = 200 * time.Millisecond
 	partSilence   = 800 * time.Millisecond
 	// suspectFor is how long a node stays Suspect at least.

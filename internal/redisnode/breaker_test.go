@@ -47,6 +47,13 @@ func (h *history) last(s redisnode.State) (at time.Time, err error) {
 	return at, err
 }
 
+// awaitState waits until the node has come to a state, and it is told.
+func awaitState(t *testing.T, h *history, s redisnode.State) (at time.Time, err error) {
+	t.Helper()
+	eventually(t, s.String(), func() bool { at, err = h.last(s); return !at.IsZero() })
+	return at, err
+}
+
 func (h *history) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,8 +138,7 @@ func TestOpensWithinASecond(t *testing.T) {
 				f := make(s, p)
 				began := time.Now()
 				f.begin()
-				eventually(t, "down", func() bool { return n.State() == redisnode.Down })
-				at, err := h.last(redisnode.Down)
+				at, err := awaitState(t, h, redisnode.Down)
 				if took := at.Sub(began); took > 2*time.Second { // one of them for a busy machine
 					t.Errorf("down after %v", took)
 				} else {
@@ -145,8 +151,7 @@ func TestOpensWithinASecond(t *testing.T) {
 				began = time.Now()
 				f.end()
 				back := time.Now()
-				eventually(t, "up", func() bool { return n.State() == redisnode.Up })
-				at, _ = h.last(redisnode.Up)
+				at, _ = awaitState(t, h, redisnode.Up)
 				if took := at.Sub(back); took > 1500*time.Millisecond { // likewise
 					t.Errorf("up after %v\n%v", took, h)
 				} else {
@@ -221,7 +226,7 @@ func TestOpeningEndsWhatWaits(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	wg.Wait()
-	at, _ := h.last(redisnode.Down)
+	at, _ := awaitState(t, h, redisnode.Down)
 	cut, late := 0, 0
 	for _, c := range calls {
 		if c.ended.Sub(at) > 300*time.Millisecond {
@@ -248,8 +253,7 @@ func TestReadOnlyNodeIsNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	eventually(t, "down", func() bool { return n.State() == redisnode.Down })
-	at, err := h.last(redisnode.Down)
+	at, err := awaitState(t, h, redisnode.Down)
 	if t.Logf("down after %v: %v", at.Sub(began), err); at.Sub(began) > 2*time.Second || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("after %v: %v", at.Sub(began), err)
 	}
@@ -271,8 +275,7 @@ func TestNodeThatTakesNoWrites(t *testing.T) {
 	if _, err := s.Do(t.Context(), "CLIENT", "PAUSE", 60_000, "WRITE"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "down", func() bool { return n.State() == redisnode.Down })
-	if _, err := h.last(redisnode.Down); !strings.Contains(err.Error(), "writes are not") {
+	if _, err := awaitState(t, h, redisnode.Down); !strings.Contains(err.Error(), "writes are not") {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Do(t.Context(), "CLIENT", "UNPAUSE"); err != nil {
@@ -309,8 +312,7 @@ func TestReplyKinds(t *testing.T) {
 				}
 			}
 			if tc.down != "" {
-				eventually(t, "down", func() bool { return n.State() == redisnode.Down })
-				if _, err := h.last(redisnode.Down); !strings.Contains(err.Error(), tc.down) {
+				if _, err := awaitState(t, h, redisnode.Down); !strings.Contains(err.Error(), tc.down) {
 					t.Error(err)
 				}
 			}
@@ -471,8 +473,7 @@ func TestPoolIsNotLockedOut(t *testing.T) {
 			password.Store(&right)
 			g.to(secure)
 			back := time.Now()
-			eventually(t, "up", func() bool { return n.State() == redisnode.Up })
-			at, _ := h.last(redisnode.Up)
+			at, _ := awaitState(t, h, redisnode.Up)
 			if t.Logf("up after %v", at.Sub(back)); at.Sub(back) > 1500*time.Millisecond { // one second of it for a busy machine
 				t.Errorf("up after %v\n%v", at.Sub(back), h)
 			}

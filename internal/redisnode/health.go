@@ -13,15 +13,15 @@ import (
 
 const (
 	// beatEvery is how often something must be heard of a node: an operation that was answered will do, else it is asked.
-	beatEvery = 250 * time.Millisecond
+	beatEvery = 200 * time.Millisecond
 	// beatSoon is how soon it is asked again after something has failed, and while it recovers.
 	beatSoon = 50 * time.Millisecond
 	// checkEvery is how often it is asked for its time and role, and whether it takes writes.
 	checkEvery = time.Second
 )
 
-// Run is the health loop. Each second it does what Probe does; in between it sends a PING if nothing else was answered for 250 ms. After a failure
-// it asks every 50 ms, and a node that is Down four times a second. What comes of it, and of the operations, is the node's [State].
+// Run is the health loop. Each second it does what Probe does; in between it sends a PING if nothing else was answered for 200 ms. After a failure
+// it asks every 50 ms, and a node that is Down five times a second. What comes of it, and of the operations, is the node's [State].
 //
 // It returns nil when ctx ends or the node is closed; its owner waits for that. Without it the State stays Up, the clock stays what it was at the last
 // connect, and a restart of the server is noticed by the next operation. As long as it runs, and Push is set, the Node has a [Tracking] where it can. Call it once.

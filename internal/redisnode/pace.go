@@ -18,7 +18,7 @@ const (
 	limpFrom = 0.01
 	limpTo   = 0.002
 	fewSlow  = 3
-	// paceKeep is what is kept of the counts from one heartbeat to the next: the estimate forgets half in 1.3 s.
+	// paceKeep is what is kept of the counts from one heartbeat to the next: the estimate forgets half in a second.
 	paceKeep = 0.875
 	// paceBuckets of a quarter of an octave each, from 16 us to 2 s.
 	paceBuckets = 68

@@ -262,7 +262,7 @@ func TestTrackingAndSessionMeetOneRun(t *testing.T) {
 	g.to(servers[0].Addr())
 	h := new(heard)
 	n := newNode(t, "cache-a.example:6379", func(c *redisnode.Config) {
-		c.Push = h.push
+		c.Push, c.PoolSize = h.push, 1 // a second connection of the session would find out about the move
 		c.Options = func(o *redis.Options) { o.Dialer = g.dial }
 	})
 	run(t, n)

@@ -49,7 +49,7 @@ func (t *Tracking) Get(ctx context.Context, key, beside string) (value, besideVa
 	if beside == "" {
 		names = names[:1]
 	}
-	if err := t.node.breaker.shut("MGET"); err != nil {
+	if err := t.refused(); err != nil {
 		return nil, nil, err
 	}
 	values, err := t.read(ctx, t.reads.join(readPair{key, beside}, names))
@@ -67,10 +67,18 @@ func (t *Tracking) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 	if len(keys) == 0 {
 		return [][]byte{}, nil
 	}
-	if err := t.node.breaker.shut("MGET"); err != nil {
+	if err := t.refused(); err != nil {
 		return nil, err
 	}
 	return t.read(ctx, t.reads.join(readPair{}, keys))
+}
+
+// refused is why a read is not even queued: t is over, or the node down.
+func (t *Tracking) refused() error {
+	if t.Over() {
+		return t.gone()
+	}
+	return t.node.breaker.shut("MGET")
 }
 
 // read waits for r.
