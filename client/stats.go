@@ -93,7 +93,7 @@ type NodeStats struct {
 	PushesLost  uint64         // how often it stopped: a connection lost or silent for 3 s, a flush, a restart. Each time all copies that it watched went
 	LastError   error          // the latest failure of a health check; nil while it succeeds
 
-	// State is "up"; "suspect": three heartbeats or commands in a row were not answered, or a part of the commands fails and only a share is sent; "down":
+	// State is "up"; "suspect": three heartbeats or commands in a row were not answered, or a part of the commands fails and only a share of the reads is sent; "down":
 	// nothing is sent but heartbeats, and reads go to the loader without a wait; or "recovering": a heartbeat was answered again, two more and the node is
 	// up. It is so since StateSince; zero: from the beginning.
 	State      string

@@ -278,7 +278,7 @@ func TestShare(t *testing.T) {
 		if s := State(r.state.Load()); failing > 0 && failing < 0.2 && s != Up || failing > 0.25 && failing < 1 && s != Suspect {
 			t.Errorf("%.0f %% fail: %v", 100*failing, s)
 		}
-		if err := r.gate.Load(); err != nil && err.share > 0 && !strings.Contains(err.why.Error(), " % of them are sent") {
+		if err := r.gate.Load(); err != nil && err.share > 0 && !strings.Contains(err.why.Error(), " % of the reads are sent") {
 			t.Error(err.why)
 		}
 		r.pass(windowSlots * slotLength)

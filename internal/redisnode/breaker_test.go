@@ -4,10 +4,12 @@
 package redisnode_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -148,7 +150,6 @@ func TestOpensWithinASecond(t *testing.T) {
 					t.Errorf("%v does not say %q", err, f.say)
 				}
 				checkDown(t, n)
-				began = time.Now()
 				f.end()
 				back := time.Now()
 				at, _ = awaitState(t, h, redisnode.Up)
@@ -481,5 +482,73 @@ func TestPoolIsNotLockedOut(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// forgetful is a connection that loses a part of the reads that are sent over it.
+type forgetful struct {
+	net.Conn
+	loses *atomic.Int64 // of a thousand
+}
+
+func (c forgetful) Write(b []byte) (int, error) {
+	if bytes.Contains(b[:min(len(b), 20)], []byte("get\r\n")) && rand.Int64N(1000) < c.loses.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// TestPartlyIll: a part of the reads gets no answer. The node is not down: a share of them is sent, about as many as are answered; and writes are. When it is well again,
+// all are.
+func TestPartlyIll(t *testing.T) {
+	s := redistest.Start(t, redistest.Config{})
+	var loses atomic.Int64
+	n, h := runNode(t, s.Addr(), func(c *redisnode.Config) {
+		c.Options = func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+				return forgetful{conn, &loses}, err
+			}
+		}
+	})
+	share := func(d time.Duration) (sent, failed float64) {
+		var asked, refused, bad atomic.Int64
+		end := time.Now().Add(d)
+		var wg sync.WaitGroup
+		for range 4 { // as many as have a command of their own
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					_, _, err := n.Get(t.Context(), "k")
+					switch asked.Add(1); {
+					case redisnode.IsDown(err):
+						refused.Add(1)
+						time.Sleep(5 * time.Millisecond)
+					case err != nil:
+						bad.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		return 1 - float64(refused.Load())/float64(asked.Load()), float64(bad.Load()) / float64(asked.Load()-refused.Load())
+	}
+	loses.Store(500)
+	share(2 * time.Second)
+	sent, failed := share(2 * time.Second)
+	if t.Logf("%.2f of the reads are sent, of which %.2f fail", sent, failed); sent < 0.3 || sent > 0.9 || n.State() != redisnode.Suspect {
+		t.Errorf("%.2f sent, %v\n%v", sent, n.State(), h)
+	}
+	if at, _ := h.last(redisnode.Down); !at.IsZero() {
+		t.Errorf("it was down\n%v", h)
+	}
+	for range 50 {
+		if _, err := n.Do(t.Context(), redisnode.Command{"SET", "k", "v"}); redisnode.IsDown(err) {
+			t.Errorf("a write: %v", err)
+		}
+	}
+	loses.Store(0)
+	eventually(t, "up", func() bool { _, _, _ = n.Get(t.Context(), "k"); return n.State() == redisnode.Up })
+	if sent, failed := share(time.Second); sent < 1 || failed > 0.01 {
+		t.Errorf("well again: %.2f sent, %.2f fail", sent, failed)
 	}
 }

@@ -27,7 +27,7 @@ type Result struct {
 // Get reads one value. A missing key is nil and false; an empty value is not nil. The bytes are
 // the caller's. One round trip.
 func (s *Session) Get(ctx context.Context, key string) ([]byte, bool, error) {
-	if err := s.begin(ctx, "GET"); err != nil {
+	if err := s.beginRead(ctx, "GET"); err != nil {
 		return nil, false, err
 	}
 	defer s.leave()
@@ -54,7 +54,7 @@ func (s *Session) mget(ctx context.Context, client *redis.Client, keys []string)
 	if len(keys) == 0 {
 		return [][]byte{}, nil
 	}
-	if err := s.begin(ctx, "MGET"); err != nil {
+	if err := s.beginRead(ctx, "MGET"); err != nil {
 		return nil, err
 	}
 	defer s.leave()

@@ -79,8 +79,18 @@ func (s *Session) RunID() string {
 
 // begin begins an operation: the error is why it is not sent. It ends with leave.
 func (s *Session) begin(ctx context.Context, op string) error {
-	if err := s.node.breaker.admit(op); err != nil {
-		return err
+	return s.beginIf(ctx, op, s.node.breaker.shut(op))
+}
+
+// beginRead is begin for a read: where a part of the operations fails, only a share of the reads is sent. That a read is not sent costs a load at most; a
+// write that is not sent is an error, or owed.
+func (s *Session) beginRead(ctx context.Context, op string) error {
+	return s.beginIf(ctx, op, s.node.breaker.admit(op))
+}
+
+func (s *Session) beginIf(ctx context.Context, op string, refused error) error {
+	if refused != nil {
+		return refused
 	}
 	if !s.enter() {
 		return s.failure(ctx, op, s.gone())

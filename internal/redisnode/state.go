@@ -17,7 +17,7 @@ const (
 	// Up: operations are sent.
 	Up State = iota
 	// Suspect: three heartbeats or operations, one after the other, were not answered; or a part of the operations fails, and then only a share of
-	// them is sent ([IsDown]). It lasts for a second at least.
+	// the reads is sent ([IsDown]). It lasts for a second at least.
 	Suspect
 	// Down: nothing is sent but heartbeats.
 	Down
@@ -47,7 +47,7 @@ type StateChange struct {
 	Err      error // what brought it about; nil where the node is well again
 }
 
-// ErrDown says that an operation was not sent: the node is [Down] or [Recovering], or [Suspect] and this operation not of the share that is sent. The
+// ErrDown says that an operation was not sent: the node is [Down] or [Recovering], or [Suspect] and this read not of the share that is sent. The
 // error it comes in says since when, and why.
 var ErrDown = errors.New("the node is down")
 
@@ -67,7 +67,7 @@ type downError struct {
 
 func (e *downError) Error() string {
 	if e.share > 0 {
-		return fmt.Sprintf("not sent: a part of the operations fails, and since %s %.0f %% of them are sent; the latest failure: %v", e.since.Format(time.RFC3339Nano), 100*e.share, e.cause)
+		return fmt.Sprintf("not sent: a part of the operations fails, and since %s %.0f %% of the reads are sent; the latest failure: %v", e.since.Format(time.RFC3339Nano), 100*e.share, e.cause)
 	}
 	return fmt.Sprintf("%v since %s: %v", ErrDown, e.since.Format(time.RFC3339Nano), e.cause)
 }
