@@ -175,9 +175,23 @@ type liar struct {
 	net.Listener
 	mu   sync.Mutex
 	says map[string]string // name to address
+	ears []net.Conn        // of subscribers
 }
 
-// startLiar makes one that answers every question for an address, and nothing to subscribers.
+// publish tells subscribers of another primary.
+func (s *liar) publish(name, from, to string) {
+	fromHost, fromPort, _ := net.SplitHostPort(from)
+	toHost, toPort, _ := net.SplitHostPort(to)
+	payload := strings.Join([]string{name, fromHost, fromPort, toHost, toPort}, " ")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.says[name] = to
+	for _, c := range s.ears {
+		_, _ = fmt.Fprintf(c, "*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$14\r\n+switch-master\r\n$%d\r\n%s\r\n", len(payload), payload) // a subscriber may have left
+	}
+}
+
+// startLiar makes one that answers every question for an address.
 func startLiar(t *testing.T, says map[string]string) *liar {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -219,6 +233,11 @@ func (s *liar) serve(c net.Conn) {
 				break
 			}
 			text = rest
+			if strings.EqualFold(args[0], "psubscribe") {
+				s.mu.Lock()
+				s.ears = append(s.ears, c)
+				s.mu.Unlock()
+			}
 			if _, err := c.Write([]byte(s.answer(args))); err != nil {
 				return
 			}
@@ -318,5 +337,141 @@ func TestReportedRB31(t *testing.T) {
 		if err := c.Invalidate(t.Context(), "k"); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// stays checks for a while that a node stays where it is.
+func stays(t *testing.T, cl *client.Client, id, addr string, d time.Duration) {
+	t.Helper()
+	for until := time.Now().Add(d); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		if got := addrsOf(cl)[id]; got != addr {
+			t.Fatalf("%s has gone to %s, from %s", id, got, addr)
+		}
+	}
+}
+
+// TestLyingSentinel: one of three names another shard's primary, and publishes that it has switched there. And later the old primary, which has come back as one.
+func TestLyingSentinel(t *testing.T) {
+	s := startShards(t, 1, "shelf-a", "shelf-b")
+	a, b := s.servers["shelf-a"], s.servers["shelf-b"]
+	l := startLiar(t, map[string]string{"shelf-a": b[0].Addr(), "shelf-b": b[0].Addr()})
+	cfg := s.config("shelf-a", "shelf-b")
+	cfg.Sentinel.Addrs = append([]string{l.Addr().String()}, s.Addrs()[1:]...)
+	cl := open(t, cfg)
+	eventually(t, "it listens to the liar", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.ears) > 0 })
+	l.publish("shelf-a", a[0].Addr(), b[0].Addr())
+	stays(t, cl, "shelf-a", a[0].Addr(), time.Second)
+	l.publish("shelf-a", a[0].Addr(), a[1].Addr()) // its replica, which says that it is one
+	stays(t, cl, "shelf-a", a[0].Addr(), time.Second)
+
+	a[0].Kill()
+	eventuallyIn(t, 30*time.Second, "the promotion is followed", func() bool { return addrsOf(cl)["shelf-a"] == a[1].Addr() })
+	a[0].Restart()
+	if !roleIs(t.Context(), a[0], "master") {
+		t.Skip("the Sentinels were quicker")
+	}
+	for range 5 {
+		l.publish("shelf-a", a[1].Addr(), a[0].Addr())
+		stays(t, cl, "shelf-a", a[1].Addr(), 200*time.Millisecond)
+	}
+	if got := addrsOf(cl)["shelf-b"]; got != b[0].Addr() {
+		t.Errorf("shelf-b is at %s", got)
+	}
+}
+
+// TestNoTwoNodesAtOneServer: a Sentinel that is the only one to answer mixes two names up.
+func TestNoTwoNodesAtOneServer(t *testing.T) {
+	primary := redistest.Start(t, redistest.Config{})
+	l := startLiar(t, map[string]string{"shelf-a": primary.Addr(), "shelf-b": primary.Addr()})
+	dead := redistest.Start(t, redistest.Config{})
+	dead.Kill()
+	other := redistest.Start(t, redistest.Config{})
+	other.Kill()
+	cl := open(t, client.Config{Sentinel: &client.SentinelConfig{Addrs: []string{l.Addr().String(), dead.Addr(), other.Addr()}, Masters: []string{"shelf-a", "shelf-b"}}})
+	eventually(t, "one of them is found", func() bool {
+		addrs := addrsOf(cl)
+		return addrs["shelf-a"] != "" || addrs["shelf-b"] != ""
+	})
+	for until := time.Now().Add(500 * time.Millisecond); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		if addrs := addrsOf(cl); addrs["shelf-a"] == addrs["shelf-b"] {
+			t.Fatalf("two nodes at one server: %v", addrs)
+		}
+	}
+}
+
+// TestReportedRB31AllSentinelsDead: with names, New succeeds and the cache is one of which all nodes are down, until a Sentinel is back; with a prefix nobody knows the nodes, and it is an error
+// that comes when the context ends.
+func TestReportedRB31AllSentinelsDead(t *testing.T) {
+	s := startShards(t, 0, "shelf-a")
+	for i := range s.Addrs() {
+		s.Kill(i)
+	}
+	prefix := s.config()
+	prefix.Sentinel.Prefix = "shelf-"
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := client.New(ctx, prefix); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "0 of 3") {
+		t.Errorf("New with a prefix: %v", err)
+	}
+	cl := open(t, s.config("shelf-a"))
+	c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, Load: echo})
+	began := time.Now()
+	r, err := c.Lookup(t.Context(), "k")
+	if err != nil || r.Layer != client.LayerSource || time.Since(began) > 300*time.Millisecond {
+		t.Errorf("%+v, %v after %v", r, err, time.Since(began))
+	}
+	if err := c.Invalidate(t.Context(), "k"); !client.NodesOnly(err) {
+		t.Errorf("an invalidation on a node that nobody knows: %v", err)
+	}
+	s.Restart(0) // one of three is enough where we have none
+	eventuallyIn(t, 20*time.Second, "found", func() bool { return addrsOf(cl)["shelf-a"] == s.servers["shelf-a"][0].Addr() })
+	eventually(t, "what was owed is done", func() bool { return cl.Stats().Owed == 0 })
+	want(t, c, "k", "value of k", client.LayerSource)
+	eventually(t, "stored", func() bool { r, err := c.Lookup(t.Context(), "k"); return err == nil && r.Layer != client.LayerSource })
+}
+
+// TestPlannedFailover: the old primary is well all the time, and takes writes for a while yet that nobody will ever see. Nobody meets an error, and nobody reads an old row after its own
+// write; when the Sentinels announce it, the node is at the new primary.
+func TestPlannedFailover(t *testing.T) {
+	s := startShards(t, 1, "shelf-a")
+	var told events
+	cfg := s.config("shelf-a")
+	cfg.OnEvent = told.add
+	cl := open(t, cfg)
+	var rows sync.Map
+	c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, L1: client.L1All, Load: func(_ context.Context, key string) (string, error) {
+		v, _ := rows.Load(key)
+		return fmt.Sprint(v), nil
+	}})
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for w := range 4 {
+		all.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				key := fmt.Sprint("k", w, n%5)
+				if err := c.Write(context.Background(), key, func(context.Context) error { rows.Store(key, n); return nil }); err != nil {
+					t.Errorf("a write: %v", err)
+				}
+				for range 3 {
+					if v, err := c.Get(context.Background(), key); err != nil || v != fmt.Sprint(n) {
+						t.Errorf("read %q, %v after writing %d", v, err, n)
+					}
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	from, to := s.servers["shelf-a"][0], s.servers["shelf-a"][1]
+	s.Failover("shelf-a")
+	eventually(t, "re-pointed", func() bool { return addrsOf(cl)["shelf-a"] == to.Addr() })
+	eventuallyIn(t, 30*time.Second, "the old primary is a replica", func() bool { return roleIs(t.Context(), from, "slave") })
+	stop()
+	all.Wait()
+	if got := told.get(); len(got) != 1 || got[0].Node != "shelf-a" || got[0].From != from.Addr() || got[0].To != to.Addr() {
+		t.Errorf("the events are %+v", got)
+	}
+	eventuallyIn(t, 20*time.Second, "the old primary is known as a replica", func() bool {
+		n := nodeStats(cl, "shelf-a")
+		return len(n.Replicas) == 1 && n.Replicas[0].Addr == from.Addr() && n.Replicas[0].Lag > 0
 	})
 }
