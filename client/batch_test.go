@@ -152,7 +152,7 @@ func TestGetManyFailedLoadReleasesItsLeases(t *testing.T) {
 		src := newSource(rows)
 		down := errors.New("down")
 		src.fail(down)
-		c := newCache(t, open(t, clienttest.Start(t, 3).Config()), client.CacheConfig[string]{Name: "x", TTL: time.Minute, LoadMany: src.loadMany(&calls), L1: client.L1Off})
+		c := newCache(t, open(t, clienttest.Start(t, 3).Config()), client.CacheConfig[string]{Name: "x", TTL: time.Minute, LoadMany: src.loadMany(&calls), L1: client.L1Off, NoErrorBackoff: true})
 		if m, err := c.GetMany(t.Context(), keys); !errors.Is(err, down) || len(m) != 0 {
 			t.Errorf("%v, %v", m, err)
 		}

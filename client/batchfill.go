@@ -106,8 +106,8 @@ func (r *batchRun[V]) loadMany(ctx context.Context, grants []grant[V], place *st
 		began := time.Now()
 		r.c.counters.loads.Add(1)
 		rows, err := r.c.loadRows(ctx, keys)
-		call.end(whyOver(ctx, err), time.Now())
 		if err != nil {
+			call.end(whyOver(ctx, err), time.Now())
 			return nil, err
 		}
 		loaded := make(map[string]stampede.Loaded[entry[V]], len(grants))
@@ -115,6 +115,7 @@ func (r *batchRun[V]) loadMany(ctx context.Context, grants []grant[V], place *st
 			v, ok := rows[g.key]
 			loaded[g.key] = r.c.loaded(g.key, v, !ok, scope, g.node, began)
 		}
+		call.end(nil, time.Now())
 		return loaded, nil
 	}, place.Release)
 }

@@ -107,7 +107,7 @@ type Config struct {
 	// until its TTL. Caches that are themselves the truth always trust their node.
 	TrustSnapshots bool
 
-	// Logger hears of nodes that go down and are up again (at debug level of their other states too), of servers that were restarted or may have lost their latest writes, of second
+	// Logger hears of nodes that go down and are up again (at debug level of their other states too), of loaders that fail so often that they are left alone (CacheConfig.NoSourceBreaker) and that they are well again, of servers that were restarted or may have lost their latest writes, of second
 	// deletes that will not come, and, at most once a minute and node, of a command that a node refuses although it answers (no memory, no permission).
 	// nil is silence.
 	Logger *slog.Logger

@@ -31,6 +31,9 @@
 // A node that does not answer is a miss for its keys, at whatever stop: the loader is asked, under the cap of Config.MaxLoads, one load a
 // key and process, and nothing is stored. Ownership does not change because a node is down.
 //
+// A source that does not answer is left alone: a key whose load has failed for a second at first (CacheConfig.ErrorBackoff), all keys of the cache when most loads fail
+// (CacheConfig.NoSourceBreaker). Their readers get the error that was met, or, with CacheConfig.StaleIfError, the value that is past its time, marked.
+//
 // # What it promises
 //
 //   - Once [Cache.Invalidate] (or Write) has returned nil, no reader gets the old value from a node, and no load that began before it can put it

@@ -153,12 +153,14 @@ func (c *Cache[V]) load(ctx context.Context, key string, load loader[V], n *redi
 	began := time.Now()
 	c.counters.loads.Add(1)
 	v, err := load(ctx, key)
-	of.end(whyOver(ctx, err), time.Now()) // whoever waited for it ends it where it does not come to this
 	negative := errors.Is(err, ErrNotFound)
 	if err != nil && !negative {
+		of.end(whyOver(ctx, err), time.Now())
 		return stampede.Loaded[entry[V]]{}, err
 	}
-	return c.loaded(key, v, negative, scope, n, began), nil
+	l := c.loaded(key, v, negative, scope, n, began)
+	of.end(nil, time.Now()) // whoever waits for the load ends it where it does not come to this: a panic of the codec's, say, is a failure too
+	return l, nil
 }
 
 // whyOver is the error of a loader that has returned; where that only says that its context is over, why it is.

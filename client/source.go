@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/bits"
 	"math/rand/v2"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 // calls take (for the adaptive cap).
 type source struct {
 	cache   string
+	log     *slog.Logger
 	failure func(error) bool             // whether a loader's error is one of the source; nil: all are
 	breaker *stampede.Breaker            // nil: none
 	keys    *localcache.Cache[failedKey] // keys whose last load failed; nil: no back-off
@@ -81,7 +83,7 @@ func (e *heldBack) Error() string {
 func (e *heldBack) Unwrap() error { return e.err }
 
 func newSource[V any](cl *Client, cfg CacheConfig[V]) (*source, error) {
-	s := &source{cache: cfg.Name, failure: cfg.SourceFailure, first: cfg.ErrorBackoff}
+	s := &source{cache: cfg.Name, log: cl.cfg.Logger, failure: cfg.SourceFailure, first: cfg.ErrorBackoff}
 	for i := range s.gauges {
 		s.gauges[i] = cl.limiter.NewGauge()
 	}
@@ -136,12 +138,15 @@ func (s *source) forgetAll() {
 	}
 }
 
-// state is the breaker's, for the stats.
-func (s *source) state() string {
-	if s.breaker == nil {
-		return ""
+// figures are the source's part of the stats.
+func (s *source) figures(to *CacheStats) {
+	if s == nil {
+		return
 	}
-	return s.breaker.State().String()
+	to.HeldBack, to.SourceRefused = s.held.Load(), s.refused.Load()
+	if s.breaker != nil {
+		to.SourceState = s.breaker.State().String()
+	}
 }
 
 // sourceCall is one call of a loader.
@@ -219,9 +224,13 @@ func (call *sourceCall) tell(how stampede.Ending, err error, now time.Time) {
 		s.down.Store(&sourceDown{s.cache, err})
 	}
 	to, changed := call.pass.End(how, now)
-	s.trouble.Store(to != stampede.BreakerClosed)
-	if changed && to == stampede.BreakerClosed { // the keys have failed because the source did
-		s.forgetAll()
+	before := s.trouble.Swap(to != stampede.BreakerClosed)
+	switch {
+	case changed && to == stampede.BreakerClosed:
+		s.forgetAll() // the keys have failed because the source did
+		s.log.Info("shelf: source is well again", "cache", s.cache)
+	case changed && to == stampede.BreakerOpen && !before:
+		s.log.Warn("shelf: source fails and is left alone", "cache", s.cache, "error", err)
 	}
 }
 

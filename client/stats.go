@@ -65,12 +65,13 @@ func (c *Cache[V]) Stats() CacheStats {
 		L1Misses: n.l1Misses.Load(), L1Doubted: n.l1Doubted.Load(), Pushes: n.pushes.Load(), L2Hits: n.l2Hits.Load(), ReplicaHits: n.replicaHits.Load(), Waiting: n.waiting.Load(), Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), LoadsStale: n.loadsStale.Load(),
 		Fills: n.fills.Load(), FillsRefused: n.fillsRefused.Load(), FillErrors: n.fillErrors.Load(),
 		Refreshes: n.refreshes.Load(), RefreshErrors: n.refreshErrors.Load(), Invalidations: n.invalidations.Load(),
-		StaleServed: n.staleServed.Load(), HeldBack: c.source.held.Load(), SourceRefused: c.source.refused.Load(), SourceState: c.source.state(),
+		StaleServed: n.staleServed.Load(),
 		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Cleared: n.cleared.Load(), Expired: n.expired.Load(),
 		SecondDeletes: n.seconds.Load(), SecondRemoved: n.secondsRemoved.Load(), SecondRefused: n.secondsRefused.Load(), Distrusted: n.distrusted.Load(), Bypassed: n.bypassed.Load(), Gutter: n.gutter.Load(),
 		BodiesGone: n.bodiesGone.Load(),
 		Oversized:  n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
 	}
+	c.source.figures(&s)
 	if c.l1 != nil {
 		l := c.l1.Stats()
 		// Less the doubted that were read before: a copy is counted as hit first, so that the difference is never negative.
