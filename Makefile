@@ -1,7 +1,7 @@
 # Shelf. `make` alone lists the targets.
 
 # The nested modules: they hold what users of the library must not have to download.
-NESTED := internal/chart examples/catalogue integration consistency
+NESTED := internal/chart examples/catalogue integration consistency internal/drill
 # Those whose tests are not a part of `make test`: make integration runs them.
 APART := integration
 
@@ -37,6 +37,15 @@ DURATION ?= 60s
 consistency: ## how fresh the answers are while nodes and network break: a fleet of processes, real servers, a table, PASS or FAIL
 	cd consistency && $(GO) build -o ../bin/consistency .
 	@bin/consistency -duration $(DURATION)
+
+# A part of the name of the drills that `make drill` plays, and where it puts its charts.
+ONLY ?=
+CHARTS ?=
+
+.PHONY: drill
+drill: ## what the users and the database notice while nodes, network and database break: a line a fault, PASS or FAIL; some 12 minutes (ONLY=kill: some)
+	cd internal/drill && $(GO) build -o ../../bin/drill .
+	@bin/drill -only "$(ONLY)" -charts "$(CHARTS)"
 
 .PHONY: servers
 servers: ## say what the tests will not find

@@ -39,6 +39,7 @@
 //
 //	p := redistest.StartProxy(t, node.Addr()) // clients dial p.Addr()
 //	p.Delay(20*time.Millisecond, 5*time.Millisecond) // each way, plus up to 5 ms
+//	p.ToClient().DelaySome(0.1, 50*time.Millisecond) // a tenth of the answers is late
 //	p.ToClient().BlackHole() // commands arrive, answers do not
 //	p.Heal()                 // ... and now they do
 //	p.Only(func(c *redistest.ProxyConn) bool { return c.Sent("SUBSCRIBE") }).Reset()

@@ -36,13 +36,16 @@ type chunk struct {
 	data    []byte
 	arrived time.Time
 	luck    float64 // in [0, 1): its part of the jitter
+	draw    float64 // in [0, 1): below the share it is among those that are delayed
 	end     ending
 }
 
 // faults is what holds for a link. The zero value is a good network.
 type faults struct {
 	delay, jitter time.Duration
-	rate          int64 // bytes a second; 0 is unlimited
+	share         float64       // of the pieces come
+	late          time.Duration // so much later
+	rate          int64         // bytes a second; 0 is unlimited
 	hole          bool
 	cutRule       int // the id of the rule that limits, 0 for none
 	cutAfter      int64
@@ -53,6 +56,8 @@ func (f faults) with(r rule) faults {
 	switch r.kind {
 	case delayRule:
 		f.delay, f.jitter = r.delay, r.jitter
+	case someRule:
+		f.share, f.late = r.share, r.delay
 	case rateRule:
 		f.rate = r.n
 	case cutRule:
@@ -132,6 +137,9 @@ func (l *link) next(now time.Time, passing func(c chunk)) (piece []byte, end end
 	}
 	head := &l.queue[0]
 	n, due := len(head.data), head.arrived.Add(f.delay+time.Duration(head.luck*float64(f.jitter)))
+	if head.draw < f.share {
+		due = due.Add(f.late)
+	}
 	if f.cutRule != 0 {
 		n = int(min(int64(n), l.cutAt-l.passed))
 	}

@@ -297,6 +297,8 @@ func TestFailedStepsOfAProxy(t *testing.T) {
 	}{
 		{"delay", "delay proxy 127.0.0.1:", func(_ *testing.T, p *redistest.Proxy) { p.Delay(-1, 0) }},
 		{"jitter", "argument -2: must not be negative", func(_ *testing.T, p *redistest.Proxy) { p.Delay(0, -2) }},
+		{"delay some", "argument -1: must not be negative", func(_ *testing.T, p *redistest.Proxy) { p.DelaySome(1.1, 0) }},
+		{"delay some by less than nothing", "delay some proxy", func(_ *testing.T, p *redistest.Proxy) { p.DelaySome(0.5, -1) }},
 		{"bandwidth", "bandwidth proxy", func(_ *testing.T, p *redistest.Proxy) { p.Bandwidth(-1) }},
 		{"cut", "cut after proxy", func(_ *testing.T, p *redistest.Proxy) { p.CutAfter(-1) }},
 		{"heal when closed", "closed", func(t *testing.T, p *redistest.Proxy) {

@@ -140,7 +140,7 @@ func (c *ProxyConn) fill(d Direction, from *net.TCPConn) {
 			if d == ToServer {
 				c.note(data)
 			}
-			for at := time.Now(); !l.push(chunk{data: data, arrived: at, luck: rand.Float64()}); {
+			for at := time.Now(); !l.push(chunk{data: data, arrived: at, luck: rand.Float64(), draw: rand.Float64()}); {
 				select {
 				case <-l.room:
 				case <-c.gone.Done():

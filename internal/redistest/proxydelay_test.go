@@ -98,3 +98,32 @@ func TestBandwidth(t *testing.T) {
 		t.Errorf("without a limit a round trip took %v", took)
 	}
 }
+
+// A tenth of the answers is late, and the others are not.
+func TestDelaySome(t *testing.T) {
+	_, p, c := behind(t)
+	ping(t, c)
+	const late, n = 30 * time.Millisecond, 200
+	p.ToClient().DelaySome(0.1, late)
+	few := 0
+	for range n {
+		if ping(t, c) >= late {
+			few++
+		}
+	}
+	if few < 3 || few > n/2 { // 20 are expected: 3 is four standard deviations below, and a busy machine adds some
+		t.Errorf("%d of %d answers were late, want some %d", few, n, n/10)
+	}
+	p.ToClient().DelaySome(1, late)
+	if took := ping(t, c); took < late {
+		t.Errorf("with a share of 1 an answer took %v", took)
+	}
+	p.ToClient().DelaySome(0, 0)
+	began := time.Now()
+	for range 50 {
+		ping(t, c)
+	}
+	if took := time.Since(began); took >= 50*late {
+		t.Errorf("ended, 50 answers took %v", took)
+	}
+}

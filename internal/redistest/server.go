@@ -214,6 +214,9 @@ func (s *Server) Port() int { return s.port.Number() }
 // Pid is the id of the present process, or of the last one after a Kill.
 func (s *Server) Pid() int { return s.process().Pid() }
 
+// Running says whether there is a process, stopped or not: false after a [Server.Kill].
+func (s *Server) Running() bool { return s.process().Running() }
+
 // Log is the end of what the present process wrote, at most 64 KiB.
 func (s *Server) Log() string { return s.process().Output() }
 

@@ -89,6 +89,16 @@ func (t Traffic) Delay(d, jitter time.Duration) {
 	t.set("delay", min(int64(d), int64(jitter)), rule{kind: delayRule, delay: d, jitter: jitter})
 }
 
+// DelaySome passes a share of the pieces, drawn at random, on d later than they would be, as a network does that loses a packet now and then. Bytes
+// keep their order, so what comes behind such a piece on the same connection waits for it. The share is from 0 to 1; DelaySome(0, 0) ends it.
+func (t Traffic) DelaySome(share float64, d time.Duration) {
+	least := int64(d)
+	if !(share >= 0 && share <= 1) { // NaN too
+		least = -1
+	}
+	t.set("delay some", least, rule{kind: someRule, share: share, delay: d})
+}
+
 // Bandwidth passes at most so many bytes a second, for each connection and
 // direction by itself. Bandwidth(0) ends the limit.
 func (t Traffic) Bandwidth(bytesPerSecond int) {
@@ -162,6 +172,7 @@ type ruleKind int
 
 const (
 	delayRule ruleKind = iota
+	someRule
 	rateRule
 	cutRule
 	holeRule
@@ -174,6 +185,7 @@ type rule struct {
 	pick          func(*ProxyConn) bool
 	dirs          directions
 	delay, jitter time.Duration
+	share         float64 // of the pieces
 	n             int64
 }
 

@@ -118,7 +118,7 @@ func TestQueryManyIsOneQuery(t *testing.T) {
 		if rows, err := s.QueryMany(t.Context(), []string{"none"}); err != nil || rows == nil || len(rows) != 0 {
 			t.Errorf("QueryMany of nothing there = %v, %v", rows, err)
 		}
-		want := workload.Counts{Queries: 2, Rows: 4, MaxInFlight: 1}
+		want := workload.Counts{Queries: 2, Rows: 4, MaxInFlight: 1, MaxReading: 1}
 		if got := d.Counts(); got != want {
 			t.Errorf("Counts = %+v, want %+v", got, want)
 		}
@@ -149,7 +149,10 @@ func TestCountersUnderConcurrency(t *testing.T) {
 		if got.MaxInFlight < 1 || got.MaxInFlight > workers {
 			t.Errorf("MaxInFlight = %d", got.MaxInFlight)
 		}
-		got.MaxInFlight = 0
+		if got.MaxReading < 1 || got.MaxReading > got.MaxInFlight {
+			t.Errorf("MaxReading = %d of %d", got.MaxReading, got.MaxInFlight)
+		}
+		got.MaxInFlight, got.MaxReading = 0, 0
 		if want := (workload.Counts{Queries: workers * each, Rows: workers * each, Writes: workers * each}); got != want {
 			t.Errorf("Counts = %+v, want %+v", got, want)
 		}
@@ -275,6 +278,38 @@ func TestMaxConcurrentMakesALine(t *testing.T) {
 			t.Errorf("9 queries of 10ms, 3 at a time, took %v", got)
 		}
 		if got := d.Counts(); got.InFlight != 0 || got.MaxInFlight != 10 || got.Failed != 1 {
+			t.Errorf("Counts = %+v", got)
+		}
+	})
+}
+
+// Reads and changes run at once, and only the reads count as reading.
+func TestReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase(t, workload.DatabaseConfig{Rows: 10, Latency: 10 * time.Millisecond})
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				if _, err := d.Query(t.Context(), "1"); err != nil {
+					t.Error(err)
+				}
+			})
+			if i > 1 {
+				continue
+			}
+			wg.Go(func() {
+				if _, err := d.Update(t.Context(), "2", 7); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if got := d.Counts(); got.Reading != 5 || got.InFlight != 7 {
+			t.Errorf("%d of %d are reading, want 5 of 7", got.Reading, got.InFlight)
+		}
+		d.ResetCounts()
+		wg.Wait()
+		if got := d.Counts(); got.Reading != 0 || got.MaxReading != 5 || got.MaxInFlight != 7 {
 			t.Errorf("Counts = %+v", got)
 		}
 	})

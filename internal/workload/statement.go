@@ -20,6 +20,9 @@ type Counts struct {
 	// InFlight is how many statements have arrived and not returned, those in line
 	// included; MaxInFlight is the most there have been at once.
 	InFlight, MaxInFlight int
+	// Reading and MaxReading are the same of statements that read: what loaders
+	// ask of the database.
+	Reading, MaxReading int
 }
 
 // Counts returns the counters as they are now.
@@ -44,12 +47,15 @@ func (d *Database) ReadsByID() map[string]uint64 {
 }
 
 // ResetCounts starts all counters anew. Statements in flight stay in flight, so
-// MaxInFlight starts at their number.
+// MaxInFlight and MaxReading start at their number.
 func (d *Database) ResetCounts() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.reads)
-	d.counts = Counts{InFlight: d.counts.InFlight, MaxInFlight: d.counts.InFlight}
+	d.counts = Counts{
+		InFlight: d.counts.InFlight, MaxInFlight: d.counts.InFlight,
+		Reading: d.counts.Reading, MaxReading: d.counts.Reading,
+	}
 }
 
 // faults are what is wrong with the database now.
@@ -101,7 +107,7 @@ type statement struct {
 func (d *Database) run(ctx context.Context, s statement) (err error) {
 	d.arrive(s)
 	injected := true // whatever fails before the statement's own function
-	defer func() { d.leave(err != nil && injected) }()
+	defer func() { d.leave(s, err != nil && injected) }()
 
 	if err := d.takeSlot(ctx); err != nil {
 		return err
@@ -134,6 +140,8 @@ func (d *Database) arrive(s statement) {
 	} else {
 		d.counts.Queries++
 		d.counts.Rows += uint64(len(s.ids))
+		d.counts.Reading++
+		d.counts.MaxReading = max(d.counts.MaxReading, d.counts.Reading)
 	}
 	for _, id := range s.ids {
 		d.reads[id]++
@@ -142,10 +150,13 @@ func (d *Database) arrive(s statement) {
 	d.counts.MaxInFlight = max(d.counts.MaxInFlight, d.counts.InFlight)
 }
 
-func (d *Database) leave(failed bool) {
+func (d *Database) leave(s statement, failed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.counts.InFlight--
+	if s.atStart != nil {
+		d.counts.Reading--
+	}
 	if failed {
 		d.counts.Failed++
 	}

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-shelf/shelf/internal/redistest"
+)
+
+// oneNode is what must be true while one node is dead, stopped or slow.
+var oneNode = []func(*outcome) check{noErrors, firstSecond, thenAsBefore, capKept, fresh}
+
+// drills are the lines of the table, in their order.
+func drills() []drill {
+	return []drill{
+		{name: "kill -9 of a primary", quick: true, checks: oneNode,
+			strike: func(w *world) { w.servers[w.target()].Kill() },
+			heal:   func(w *world) { w.servers[w.target()].Restart() }},
+		{name: "SIGSTOP of a primary", quick: true, checks: oneNode,
+			strike: func(w *world) { w.servers[w.target()].Stop() },
+			heal:   func(w *world) { w.servers[w.target()].Cont() }},
+		{name: "50 ms more for 10 % of a node's replies", quick: true, checks: oneNode, setting: setting{proxied: []int{0, 1}},
+			strike: func(w *world) {
+				w.throughProxies(w.target(), func(p *redistest.Proxy) { p.ToClient().DelaySome(slowShare, slowBy) })
+			},
+			heal: func(w *world) { w.throughProxies(w.target(), (*redistest.Proxy).Heal) }},
+		{name: "connections reset at random", quick: true, checks: []func(*outcome) check{noErrors, capKept, fresh}, setting: setting{proxied: []int{0, 1}},
+			every: 50 * time.Millisecond, again: resetSome},
+		{name: "one process cut off, and healed", quick: true, checks: []func(*outcome) check{noErrors, capKept, fresh}, setting: setting{proxied: []int{1}},
+			strike: func(w *world) { w.ofProcess(1, func(p *redistest.Proxy) { p.BlackHole() }) },
+			heal:   func(w *world) { w.ofProcess(1, (*redistest.Proxy).Heal) }},
+		{name: "all nodes stopped, and back", checks: []func(*outcome) check{noErrors, capKept, hitsBack(backLimit), noSecondWave, fresh}, after: 10 * time.Second,
+			strike: func(w *world) { w.all((*redistest.Server).Stop) },
+			heal:   func(w *world) { w.all((*redistest.Server).Cont) }},
+		{name: "all nodes killed, back empty", quick: true, setting: setting{cold: true}, before: 40 * time.Second, lasts: 10 * time.Second, after: backLimit + 2*time.Second,
+			checks: []func(*outcome) check{onlyOverload, atTheCap(sourceLatency + allDeadSlower), refusedAtOnce, capKept, hitsBack(backLimit), noSecondWave, fresh},
+			strike: func(w *world) {
+				w.db.Slow(allDeadSlower)
+				w.all((*redistest.Server).Kill)
+			},
+			heal: func(w *world) {
+				w.all((*redistest.Server).Restart)
+				w.db.Slow(0)
+			}},
+		{name: "eviction storm at maxmemory", checks: []func(*outcome) check{noErrors, capKept, fresh},
+			setting: setting{args: []string{"--maxmemory", "20mb", "--maxmemory-policy", "allkeys-lru"}}, every: 10 * time.Millisecond, again: flood},
+		{name: "200 clients connect anew at once", checks: []func(*outcome) check{noErrors, thenAsBefore, capKept, fresh}, setting: setting{idle: 198},
+			strike: func(w *world) { w.all(dropConnections) }},
+		{name: "the database is slow", setting: sourceSetting, before: 12 * time.Second, lasts: 10 * time.Second, after: 10 * time.Second,
+			checks: []func(*outcome) check{capKept, hotServed, noHerd(2), fresh},
+			strike: func(w *world) { w.db.Slow(slowSource) },
+			heal:   func(w *world) { w.db.Slow(0) }},
+		{name: "the database fails", quick: true, setting: sourceSetting, before: 12 * time.Second, lasts: 15 * time.Second, after: 10 * time.Second,
+			checks: []func(*outcome) check{capKept, hotServed, noHerd(2), fresh},
+			strike: func(w *world) {
+				w.pauseWrites()
+				w.db.Fail(errors.New("the database refuses connections"))
+			},
+			heal: func(w *world) { w.db.Fail(nil) }},
+		{name: "the database is dead for 30 s", setting: sourceSetting, before: 12 * time.Second, lasts: 30 * time.Second, after: 15 * time.Second,
+			checks: []func(*outcome) check{capKept, hotServed, noHerd(2), hitsBack(15 * time.Second), fresh},
+			strike: func(w *world) {
+				w.pauseWrites()
+				w.db.Hang(true)
+			},
+			heal: func(w *world) { w.db.Hang(false) }},
+	}
+}
+
+const (
+	slowShare, slowBy = 0.1, 50 * time.Millisecond
+	// allDeadSlower is by how much a query is slower while every read is one: then 5,000 reads a second are more than the cap lets through.
+	allDeadSlower = 20 * time.Millisecond
+	slowSource    = 95 * time.Millisecond
+	backLimit     = 30 * time.Second
+	resetShare    = 0.2
+)
+
+// sourceSetting is for drills of the database: entries that end within the fault.
+var sourceSetting = setting{ttl: 8 * time.Second}
+
+func (w *world) all(do func(*redistest.Server)) {
+	for _, s := range w.servers {
+		do(s)
+	}
+}
+
+// throughProxies does something to every process's way to a node.
+func (w *world) throughProxies(node int, do func(*redistest.Proxy)) {
+	for _, proxies := range w.proxies {
+		do(proxies[node])
+	}
+}
+
+// ofProcess does it to a process's ways to all nodes.
+func (w *world) ofProcess(n int, do func(*redistest.Proxy)) {
+	for _, p := range w.proxies[n] {
+		do(p)
+	}
+}
+
+// resetSome resets connections at random, a fifth of them.
+func resetSome(w *world) {
+	for _, proxies := range w.proxies {
+		for _, p := range proxies {
+			p.Only(func(*redistest.ProxyConn) bool { return rand.Float64() < resetShare }).Reset()
+		}
+	}
+}
+
+// flood stores what nobody reads: 100 times a second, 100 values of 1 KiB on each node. A node is full within a second, and again two seconds later.
+func flood(w *world) {
+	value := make([]byte, 1024)
+	for _, s := range w.servers {
+		_, _ = s.Client().Pipelined(context.Background(), func(p redis.Pipeliner) error { // whether all of them were stored does not matter
+			for range 100 {
+				p.Set(context.Background(), "flood:"+strconv.FormatUint(rand.Uint64(), 36), value, 0)
+			}
+			return nil
+		})
+	}
+}
+
+// dropConnections makes a server close all its connections, but for the one that says so.
+func dropConnections(s *redistest.Server) {
+	for _, kind := range []string{"normal", "pubsub"} {
+		_, _ = s.Do(context.Background(), "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes") // the figures show whether it did
+	}
+}

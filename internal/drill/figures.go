@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// askLimit is how long a server may take to tell its figures; a stopped one never does.
+const askLimit = 200 * time.Millisecond
+
+// hottest are how many keys are looked at one by one.
+const hottest = 20
+
+func cores() float64 { return float64(runtime.NumCPU()) }
+
+// cpu is the time of cores that this process and the servers have used.
+func (w *world) cpu(ctx context.Context) time.Duration {
+	total := ownCPU()
+	for _, fields := range w.figures(ctx, "cpu") {
+		for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+			s, _ := strconv.ParseFloat(fields[name], 64)
+			total += time.Duration(s * float64(time.Second))
+		}
+	}
+	return total
+}
+
+// keysRead is how many keys were asked for at each node since its start; 0 of one that does not answer.
+func (w *world) keysRead(ctx context.Context) []uint64 {
+	reads := make([]uint64, len(w.servers))
+	for i, fields := range w.figures(ctx, "stats") {
+		for _, name := range []string{"keyspace_hits", "keyspace_misses"} {
+			n, _ := strconv.ParseUint(fields[name], 10, 64)
+			reads[i] += n
+		}
+	}
+	return reads
+}
+
+// figures asks all servers for a section of INFO.
+func (w *world) figures(ctx context.Context, section string) []map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	all := make([]map[string]string, len(w.servers))
+	var wg sync.WaitGroup
+	for i, s := range w.servers {
+		if !s.Running() { // the driver logs each dial that is refused
+			continue
+		}
+		wg.Go(func() { all[i], _ = s.Info(ctx, section) }) // nil of one that does not answer
+	}
+	wg.Wait()
+	return all
+}
+
+// hotLoads is how often each of the hottest keys was asked of the database.
+func (w *world) hotLoads() map[int]int {
+	loads := make(map[int]int, hottest)
+	for rank := range hottest {
+		loads[rank] = int(w.db.Reads(w.ids[rank]))
+	}
+	return loads
+}

@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-shelf/shelf/internal/stalecheck"
+)
+
+const (
+	ms     = time.Millisecond
+	second = time.Second
+)
+
+// steady is a run in which all was well: 1,000 reads a second for 20 s, struck at 7 s, mended at 14 s; one in ten took 10 ms.
+func steady() *outcome {
+	o := &outcome{struck: 7 * second, healed: 14 * second, over: 20 * second, highest: 7, limit: 40, loads: map[int]int{0: 1}}
+	for i := range 20_000 {
+		s := sample{at: time.Duration(i) * ms, took: ms, rank: int32(i % 50), end: fromNode}
+		if i%10 == 0 {
+			s.took, s.end = 10*ms, fromLoad
+		}
+		o.samples = append(o.samples, s)
+	}
+	for i := range 201 {
+		o.source = append(o.source, tick{at: time.Duration(i) * pollEvery, queries: uint64(i * 10)})
+	}
+	o.report = stalecheck.Report{Reads: 20_000, Rules: []stalecheck.RuleReport{{}}}
+	return o
+}
+
+// each changes the samples that were due in a span.
+func (o *outcome) each(from, to time.Duration, change func(i int, s *sample)) {
+	for i := range in(o.samples, span{from, to}) {
+		change(i, &in(o.samples, span{from, to})[i])
+	}
+}
+
+// TestChecks: each criterion is met by a run in which all is well, and by none that is worse than it allows.
+func TestChecks(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		check func(*outcome) check
+		make  func(o *outcome) // nil: the steady run
+		want  bool
+		text  string
+	}{
+		{"no errors", noErrors, nil, true, "0 errors of 20,000 reads"},
+		{"an error", noErrors, func(o *outcome) {
+			o.samples[700].end = failed
+			o.errors = map[string]int{"read: broken": 1}
+		}, false, "1 errors of 20,000 reads (1 times: read: broken)"},
+		{"a refusal", noErrors, func(o *outcome) { o.samples[700].end = refused }, false, "1 errors of 20,000 reads (1 refused for want of room)"},
+		{"a write's error", noErrors, func(o *outcome) { o.errors = map[string]int{"write: broken": 2} }, false, "0 errors of 20,000 reads and 2 of writes"},
+		{"no reads", noErrors, func(o *outcome) { o.samples = nil }, false, "0 errors of 0 reads"},
+
+		{"a refusal where that may be", onlyOverload, func(o *outcome) { o.samples[700].end = refused }, true, "1 of 20,000 reads refused, 0 other errors"},
+		{"an error where refusals may be", onlyOverload, func(o *outcome) { o.samples[700].end = failed }, false, "0 of 20,000 reads refused, 1 other errors"},
+
+		{"the first second", firstSecond, nil, true, "p99 10 ms, in the first second 10 ms (at most 60 ms)"},
+		{"the first second, an operation longer", firstSecond, func(o *outcome) { o.each(7*second, 8*second, slower(60*ms)) }, true, "in the first second 60 ms (at most 60 ms)"},
+		{"the first second, more than that", firstSecond, func(o *outcome) { o.each(7*second, 8*second, slower(61*ms)) }, false, "in the first second 61 ms"},
+		{"the first second, without reads", firstSecond, func(o *outcome) { o.samples = o.samples[:7000] }, false, "in the first second 0"},
+
+		{"as before", thenAsBefore, nil, true, "then 10 ms (at most 15 ms)"},
+		{"half again as long", thenAsBefore, func(o *outcome) { o.each(8*second, 14*second, slower(15*ms)) }, true, "then 15 ms"},
+		{"more than that", thenAsBefore, func(o *outcome) { o.each(8*second, 14*second, slower(16*ms)) }, false, "then 16 ms"},
+		{"two bad windows of five", thenAsBefore, func(o *outcome) { o.each(9*second, 11*second, slower(second)) }, true, "then 10 ms"},
+		{"three bad windows of five", thenAsBefore, func(o *outcome) { o.each(9*second, 12*second, slower(second)) }, false, "then 1.0 s"},
+		{"two bad windows before", thenAsBefore, func(o *outcome) { o.each(3*second, 4*second, slower(second)) }, true, "then 10 ms (at most 15 ms)"},
+
+		{"within the cap", capKept, func(o *outcome) { o.highest = 40 }, true, "database at most 40 at once (cap 40)"},
+		{"above the cap", capKept, func(o *outcome) { o.highest = 41 }, false, "database at most 41 at once (cap 40)"},
+		{"a database that was not asked", capKept, func(o *outcome) { o.highest = 0 }, false, "at most 0"},
+
+		{"fresh", fresh, nil, true, "0 of 20,000 answers too old or wrong"},
+		{"an answer too old", fresh, func(o *outcome) {
+			o.report.Rules[0].Broken, o.report.Rules[0].Examples = 1, []string{"key 7"}
+		}, false, "1 of 20,000 answers too old or wrong: key 7"},
+		{"a wrong answer", fresh, func(o *outcome) { o.report.Wrong, o.report.WrongExamples = 1, []string{"key 8"} }, false, "1 of 20,000 answers too old or wrong: key 8"},
+		{"nothing judged", fresh, func(o *outcome) { o.report.Reads = 0 }, false, "0 of 0"},
+
+		{"hits back at once", hitsBack(3 * second), nil, true, "hit ratio 85.5 % again 0 after the end (at most 3.0 s)"},
+		{"hits back in time", hitsBack(3 * second), func(o *outcome) { o.each(14*second, 17*second, missed) }, true, "again 3.0 s after"},
+		{"hits back too late", hitsBack(2 * second), func(o *outcome) { o.each(14*second, 17*second, missed) }, false, "again 3.0 s after"},
+		{"hits back for a second", hitsBack(5 * second), func(o *outcome) { o.each(14*second, 15*second, missed); o.each(16*second, 20*second, missed) }, false,
+			"hit ratio not at 85.5 % again within 6.0 s: 0.0 % in the last second"},
+		{"nothing to come back to", hitsBack(5 * second), func(o *outcome) { o.each(0, 20*second, missed) }, false, ""},
+
+		{"at the cap's speed", atTheCap(400 * ms), nil, true, "100 queries a second (the cap's speed is 100, at least 80.0 %)"},
+		{"slower than the cap", atTheCap(300 * ms), nil, false, "100 queries a second (the cap's speed is 133"},
+
+		{"refused at once", refusedAtOnce, func(o *outcome) { o.each(9*second, 10*second, turnedAway(ms)) }, true, "half of the 1,000 refused learnt it within 1.0 ms (at most 1.0 ms)"},
+		{"refused late", refusedAtOnce, func(o *outcome) { o.each(9*second, 10*second, turnedAway(ms+1)) }, false, "half of the 1,000 refused"},
+		{"the machine's lateness", refusedAtOnce, func(o *outcome) {
+			o.each(9*second, 10*second, func(i int, s *sample) { turnedAway(20*ms)(i, s); s.late = 20*ms - 10 })
+		}, true, "within 0 us"},
+		{"nobody refused", refusedAtOnce, nil, false, "half of the 0 refused"},
+
+		{"no second wave", noSecondWave, nil, true, "100 queries a second at most afterwards (100 in the fault)"},
+		{"a second wave", noSecondWave, func(o *outcome) {
+			for i := 161; i < len(o.source); i++ {
+				o.source[i].queries += 20
+			}
+		}, false, "120 queries a second at most afterwards (100 in the fault)"},
+		{"no wave at all", noSecondWave, func(o *outcome) { o.source = nil }, false, "0 queries"},
+
+		{"hot keys served", hotServed, func(o *outcome) { o.each(8*second, 14*second, old(3*second)) }, true, "100.0 % of 2,400 reads of hot keys answered, 100.0 % stale, 3.0 s old at most"},
+		{"a hot key not served", hotServed, func(o *outcome) { o.each(8*second, 14*second, old(3*second)); o.samples[9000].end = failed }, false, "100.0 % of 2,400"},
+		{"a cold key not served", hotServed, func(o *outcome) { o.each(8*second, 14*second, old(3*second)); o.samples[9040].end = failed }, true, ""},
+		{"nothing stale", hotServed, nil, false, "0.0 % stale"},
+
+		{"no herd", noHerd(2), func(o *outcome) { o.loads[3] = 4 }, true, "afterwards a hot key loaded 4 times in a second at most (4)"},
+		{"a herd", noHerd(2), func(o *outcome) { o.loads[3] = 5 }, false, "afterwards a hot key loaded 5 times"},
+		{"nothing counted", noHerd(2), func(o *outcome) { o.loads = nil }, false, ""},
+	} {
+		o := steady()
+		if c.make != nil {
+			c.make(o)
+		}
+		if got := c.check(o); got.ok != c.want || !strings.Contains(got.text, c.text) {
+			t.Errorf("%s: %v, %q; want %v, %q", c.name, got.ok, got.text, c.want, c.text)
+		}
+	}
+}
+
+func slower(d time.Duration) func(int, *sample) { return func(_ int, s *sample) { s.took = d } }
+
+func missed(_ int, s *sample) { s.end = fromLoad }
+
+func turnedAway(d time.Duration) func(int, *sample) {
+	return func(_ int, s *sample) { s.end, s.took = refused, d }
+}
+
+func old(age time.Duration) func(int, *sample) {
+	return func(_ int, s *sample) { s.end, s.age = fromStale, age }
+}
+
+// TestWindows: those before the fault end before it, those behind it are within it, also where a run is short.
+func TestWindows(t *testing.T) {
+	for _, o := range []*outcome{
+		{struck: 7 * second, healed: 14 * second},
+		{struck: 3 * second, healed: 5 * second},
+		{struck: second, healed: second + 500*ms},
+	} {
+		b, f, l := o.before(), o.first(), o.later()
+		if len(b) != windows || b[0].from < 0 || b[windows-1].to >= o.struck {
+			t.Errorf("struck at %v: before: %v", o.struck, b)
+		}
+		if f.from != o.struck || f.to > o.healed || f.to-f.from > second {
+			t.Errorf("struck at %v: first: %v", o.struck, f)
+		}
+		if len(l) != windows || l[0].from != f.to || l[windows-1].to > o.healed {
+			t.Errorf("healed at %v: later: %v", o.healed, l)
+		}
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	var all []sample
+	if got := quantile(all, 0.99, took); got != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+	for i := range 200 {
+		all = append(all, sample{took: time.Duration((i*77)%200 + 1)}) // 1 to 200, in no order
+	}
+	for q, want := range map[float64]time.Duration{0: 1, 0.5: 100, 0.99: 198, 0.995: 199, 1: 200} {
+		if got := quantile(all, q, took); got != want {
+			t.Errorf("quantile %v is %d, want %d", q, got, want)
+		}
+	}
+}
+
+func TestIn(t *testing.T) {
+	all := []sample{{at: 1}, {at: 2}, {at: 2}, {at: 3}, {at: 5}}
+	for _, c := range []struct {
+		span
+		want int
+	}{{span{0, 9}, 5}, {span{2, 3}, 2}, {span{2, 2}, 0}, {span{3, 2}, 0}, {span{4, 5}, 0}, {span{5, 6}, 1}, {span{6, 9}, 0}} {
+		if got := in(all, c.span); len(got) != c.want {
+			t.Errorf("%v: %v, want %d", c.span, got, c.want)
+		}
+	}
+}
+
+// TestVerdict: a line fails by one check, but for those that need a quiet machine, in the short form.
+func TestVerdict(t *testing.T) {
+	good, bad := check{text: "good", ok: true}, check{text: "bad"}
+	slow := check{text: "slow", quiet: true}
+	for _, c := range []struct {
+		checks       []check
+		full, short  bool
+		line, inFull string
+	}{
+		{[]check{good}, true, true, "x PASS  good", "PASS"},
+		{[]check{good, slow}, false, true, "PASS  good; slow [not judged]", "FAIL  good; FAILED: slow"},
+		{[]check{good, bad, slow}, false, false, "FAIL  good; FAILED: bad; slow [not judged]", "FAIL"},
+		{nil, false, false, "FAIL", "FAIL"},
+	} {
+		v := verdict{name: "x", checks: c.checks}
+		if v.passed(false) != c.full || v.passed(true) != c.short {
+			t.Errorf("%v: passed: %v, %v in short", c.checks, v.passed(false), v.passed(true))
+		}
+		squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+		if got := squeeze(v.line(true)); !strings.Contains(got, squeeze(c.line)) {
+			t.Errorf("%q, want %q", got, c.line)
+		}
+		if got := squeeze(v.line(false)); !strings.Contains(got, squeeze(c.inFull)) {
+			t.Errorf("%q, want %q", got, c.inFull)
+		}
+	}
+	if v := (verdict{checks: []check{good, slow}}); !v.onlyQuiet() {
+		t.Error("a slow run is played again")
+	}
+	if v := (verdict{checks: []check{bad, slow}}); v.onlyQuiet() {
+		t.Error("a wrong run is not")
+	}
+}
