@@ -44,6 +44,7 @@ func (p *process) read(ctx context.Context, due time.Time, rank int) {
 	op := p.rec.Begin()
 	defer op.End()
 	asked := time.Now()
+	before := p.troubles()
 	r, err := p.cache.Lookup(ctx, p.world.ids[rank])
 	done := time.Now()
 	s := sample{at: due.Sub(p.world.began), took: done.Sub(due), late: asked.Sub(due), age: r.Age, rank: int32(rank), node: p.world.owners[rank]}
@@ -54,7 +55,7 @@ func (p *process) read(ctx context.Context, due time.Time, rank int) {
 		s.end = failed
 	default:
 		s.end = p.world.endOf(&r)
-		p.rec.Read(answer(p.world.ids[rank], op.Began, rank, &r, s.end))
+		p.rec.Read(answer(p.world.ids[rank], op.Began, rank, &r, s.end, p.troubles() > before))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,8 +65,14 @@ func (p *process) read(ctx context.Context, due time.Time, rank int) {
 	}
 }
 
+// troubles counts what fails between the cache and its nodes.
+func (p *process) troubles() uint64 {
+	s := p.cache.Stats()
+	return s.NodeErrors + s.FillErrors + s.Bypassed
+}
+
 // answer is what the checker is told of a read. A value that is another row's has version 0, which is nobody's.
-func answer(key string, began time.Duration, rank int, r *client.Result[[]byte], end ending) stalecheck.Read {
+func answer(key string, began time.Duration, rank int, r *client.Result[[]byte], end ending, troubled bool) stalecheck.Read {
 	read := stalecheck.Read{Key: key, Began: began, Ended: stalecheck.Now(), Marked: end == fromStale}
 	switch r.Layer {
 	case client.LayerL1:
@@ -74,6 +81,12 @@ func answer(key string, began time.Duration, rank int, r *client.Result[[]byte],
 		read.Layer = stalecheck.L2
 	case client.LayerSource:
 		read.Layer = stalecheck.Source
+	}
+	switch {
+	case end == fromReplica:
+		read.Class = replica
+	case troubled:
+		read.Class = unreached
 	}
 	if owner, version, value := decode(r.Value); owner == rank {
 		read.Version, read.Value = version, value

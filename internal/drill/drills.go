@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-shelf/shelf/client"
 	"github.com/go-shelf/shelf/internal/redistest"
 )
 
@@ -27,6 +28,19 @@ func drills() []drill {
 		{name: "SIGSTOP of a primary", quick: true, checks: oneNode,
 			strike: func(w *world) { w.servers[w.target()].Stop() },
 			heal:   func(w *world) { w.servers[w.target()].Cont() }},
+		{name: "kill -9 of a primary, with Sentinel", lasts: failoverTime, checks: oneNode, setting: setting{replicas: 1, client: preferPrimary},
+			strike: func(w *world) { w.servers[w.target()].Kill() },
+			heal:   func(w *world) { w.servers[w.target()].Restart() }},
+		{name: "SIGSTOP of a primary, with Sentinel", lasts: failoverTime, checks: oneNode, setting: setting{replicas: 1, client: preferPrimary},
+			strike: func(w *world) { w.servers[w.target()].Stop() },
+			heal:   func(w *world) { w.servers[w.target()].Cont() }},
+		{name: "kill -9 of a replica that is read", checks: oneNode, setting: setting{replicas: 1, client: readReplicas},
+			strike: func(w *world) { w.copies[w.target()][0].Kill() },
+			heal:   func(w *world) { w.copies[w.target()][0].Restart() }},
+		{name: "kill -9 of a Sentinel", checks: oneNode, setting: setting{replicas: 1, client: preferPrimary},
+			strike: func(w *world) { w.sentinels.Kill(0) },
+			heal:   func(w *world) { w.sentinels.Restart(0) }},
+		{name: "20 failovers", own: playFailovers, setting: setting{replicas: 2, processes: 1, client: preferPrimary}},
 		{name: "50 ms more for 10 % of a node's replies", quick: true, checks: oneNode, setting: setting{proxied: []int{0, 1}},
 			strike: func(w *world) {
 				w.throughProxies(w.target(), func(p *redistest.Proxy) { p.ToClient().DelaySome(slowShare, slowBy) })
@@ -37,10 +51,14 @@ func drills() []drill {
 		{name: "one process cut off, and healed", quick: true, checks: []func(*outcome) check{noErrors, capKept, fresh}, setting: setting{proxied: []int{1}},
 			strike: func(w *world) { w.ofProcess(1, func(p *redistest.Proxy) { p.BlackHole() }) },
 			heal:   func(w *world) { w.ofProcess(1, (*redistest.Proxy).Heal) }},
+		{name: "kill -9 of one of 5 nodes, with a gutter", lasts: 60 * time.Second, checks: []func(*outcome) check{noErrors, capKept, gutterHits, evenReads, fresh},
+			setting: setting{nodes: 5, client: func(c *client.Config) { c.Gutter = true }},
+			strike:  func(w *world) { w.servers[w.target()].Kill() },
+			heal:    func(w *world) { w.servers[w.target()].Restart() }},
 		{name: "all nodes stopped, and back", checks: []func(*outcome) check{noErrors, capKept, hitsBack(backLimit), noSecondWave, fresh}, after: 10 * time.Second,
 			strike: func(w *world) { w.all((*redistest.Server).Stop) },
 			heal:   func(w *world) { w.all((*redistest.Server).Cont) }},
-		{name: "all nodes killed, back empty", quick: true, setting: setting{cold: true}, before: 40 * time.Second, lasts: 10 * time.Second, after: backLimit + 2*time.Second,
+		{name: "all nodes killed, back empty", quick: true, setting: setting{cold: true, client: sharedCap}, before: 40 * time.Second, lasts: 10 * time.Second, after: backLimit + 2*time.Second,
 			checks: []func(*outcome) check{onlyOverload, atTheCap(sourceLatency + allDeadSlower), refusedAtOnce, capKept, hitsBack(backLimit), noSecondWave, fresh},
 			strike: func(w *world) {
 				w.db.Slow(allDeadSlower)
@@ -55,18 +73,18 @@ func drills() []drill {
 		{name: "200 clients connect anew at once", checks: []func(*outcome) check{noErrors, thenAsBefore, capKept, fresh}, setting: setting{idle: 198},
 			strike: func(w *world) { w.all(dropConnections) }},
 		{name: "the database is slow", setting: sourceSetting, before: 12 * time.Second, lasts: 10 * time.Second, after: 10 * time.Second,
-			checks: []func(*outcome) check{capKept, hotServed, noHerd(2), fresh},
+			checks: []func(*outcome) check{onlyOverload, hotAnswered, capKept, fresh},
 			strike: func(w *world) { w.db.Slow(slowSource) },
 			heal:   func(w *world) { w.db.Slow(0) }},
 		{name: "the database fails", quick: true, setting: sourceSetting, before: 12 * time.Second, lasts: 15 * time.Second, after: 10 * time.Second,
-			checks: []func(*outcome) check{capKept, hotServed, noHerd(2), fresh},
+			checks: []func(*outcome) check{hotAnswered, hotStale, capKept, noHerd(2), fresh},
 			strike: func(w *world) {
 				w.pauseWrites()
 				w.db.Fail(errors.New("the database refuses connections"))
 			},
 			heal: func(w *world) { w.db.Fail(nil) }},
 		{name: "the database is dead for 30 s", setting: sourceSetting, before: 12 * time.Second, lasts: 30 * time.Second, after: 15 * time.Second,
-			checks: []func(*outcome) check{capKept, hotServed, noHerd(2), hitsBack(15 * time.Second), fresh},
+			checks: []func(*outcome) check{hotAnswered, hotStale, capKept, noHerd(2), hitsBack(15 * time.Second), fresh},
 			strike: func(w *world) {
 				w.pauseWrites()
 				w.db.Hang(true)
@@ -78,14 +96,24 @@ func drills() []drill {
 const (
 	slowShare, slowBy = 0.1, 50 * time.Millisecond
 	// allDeadSlower is by how much a query is slower while every read is one: then 5,000 reads a second are more than the cap lets through.
-	allDeadSlower = 20 * time.Millisecond
+	allDeadSlower = 45 * time.Millisecond
 	slowSource    = 95 * time.Millisecond
 	backLimit     = 30 * time.Second
 	resetShare    = 0.2
+	failoverTime  = 12 * time.Second // Sentinel needs some 2 s
 )
 
-// sourceSetting is for drills of the database: entries that end within the fault.
-var sourceSetting = setting{ttl: 8 * time.Second}
+// sharedCap is one cap for the fleet, of which each process takes its share by the number of processes that it knows of, also when no node tells any more. The short
+// queue is for those who want to know at once that there is no room, rather than wait.
+func sharedCap(c *client.Config) { c.LoadQueue, c.MaxLoads, c.FleetLoads = 40, loadCap, loadCap }
+
+// sourceSetting is for drills of the database: entries that end within the fault, and may be served for a minute more.
+var sourceSetting = setting{ttl: 8 * time.Second, stale: time.Minute}
+
+// preferPrimary reads from replicas while the primary does not answer.
+func preferPrimary(c *client.Config) { c.ReadFrom = client.ReadPrimaryPreferred }
+
+func readReplicas(c *client.Config) { c.ReadFrom = client.ReadReplica }
 
 func (w *world) all(do func(*redistest.Server)) {
 	for _, s := range w.servers {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/go-shelf/shelf/internal/redistest"
 )
 
 // askLimit is how long a server may take to tell its figures; a stopped one never does.
@@ -34,26 +36,38 @@ func (w *world) cpu(ctx context.Context) time.Duration {
 // keysRead is how many keys were asked for at each node since its start; 0 of one that does not answer.
 func (w *world) keysRead(ctx context.Context) []uint64 {
 	reads := make([]uint64, len(w.servers))
-	for i, fields := range w.figures(ctx, "stats") {
-		for _, name := range []string{"keyspace_hits", "keyspace_misses"} {
-			n, _ := strconv.ParseUint(fields[name], 10, 64)
-			reads[i] += n
+	all := w.figures(ctx, "stats")
+	for i := range w.servers {
+		for _, s := range w.group(i) {
+			for _, name := range []string{"keyspace_hits", "keyspace_misses"} {
+				n, _ := strconv.ParseUint(all[s][name], 10, 64)
+				reads[i] += n
+			}
 		}
 	}
 	return reads
 }
 
-// figures asks all servers for a section of INFO.
-func (w *world) figures(ctx context.Context, section string) []map[string]string {
+// figures asks all servers for a section of INFO. It has nothing of those that do not answer.
+func (w *world) figures(ctx context.Context, section string) map[*redistest.Server]map[string]string {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	all := make([]map[string]string, len(w.servers))
+	all := make(map[*redistest.Server]map[string]string)
+	var mu sync.Mutex // guards all
 	var wg sync.WaitGroup
-	for i, s := range w.servers {
-		if !s.Running() { // the driver logs each dial that is refused
-			continue
+	for i := range w.servers {
+		for _, s := range w.group(i) {
+			if !s.Running() { // the driver logs each dial that is refused
+				continue
+			}
+			wg.Go(func() {
+				if fields, err := s.Info(ctx, section); err == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					all[s] = fields
+				}
+			})
 		}
-		wg.Go(func() { all[i], _ = s.Info(ctx, section) }) // nil of one that does not answer
 	}
 	wg.Wait()
 	return all

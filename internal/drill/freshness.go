@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-shelf/shelf/client"
 	"github.com/go-shelf/shelf/internal/stalecheck"
 )
 
@@ -15,34 +16,46 @@ import (
 const (
 	healthy = "healthy"
 	struck  = "struck"
-	settled = "settled" // long enough after the fault
+	mended  = "mended"
 )
 
 const (
 	// pushSilence is how long a copy may outlive another process's invalidation where the node's pushes have fallen silent, as the README has it.
 	pushSilence = time.Second
-	// settleTime is how long after the end of a fault nothing of it is left: nodes answer, and what was owed to them is through.
-	settleTime = 3 * time.Second
-	tellEvery  = 100 * time.Millisecond
+	tellEvery   = 100 * time.Millisecond
 )
 
 // rules are the promises of freshness that every drill checks, for every read.
 func (w *world) rules() []stalecheck.Rule {
 	is := func(l stalecheck.Layer) func(*stalecheck.Read, string) bool {
-		return func(r *stalecheck.Read, _ string) bool { return r.Layer == l && !r.Marked }
+		return func(r *stalecheck.Read, _ string) bool { return r.Layer == l && !r.Marked && r.Class != replica }
 	}
 	rules := []stalecheck.Rule{
 		{Name: "from a node", Covers: is(stalecheck.L2)},
-		{Name: "from a load", Covers: func(r *stalecheck.Read, phase string) bool { return r.Layer == stalecheck.Source && phase != struck }},
+		{Name: "from a load", Covers: func(r *stalecheck.Read, _ string) bool {
+			return r.Layer == stalecheck.Source && !r.Marked && r.Class != unreached
+		}},
 		// A process that gets no answer from the owner cannot tell that a load which has begun is too old for who joins it now.
-		{Name: "from a load, node lost", Bound: loadTimeout, Covers: func(r *stalecheck.Read, phase string) bool {
-			return r.Layer == stalecheck.Source && phase == struck
+		{Name: "from a load, node lost", Bound: client.DefaultLoadTimeout, Covers: func(r *stalecheck.Read, _ string) bool {
+			return r.Layer == stalecheck.Source && !r.Marked && r.Class == unreached
 		}},
 		{Name: "own copy", Bound: pushSilence, Covers: is(stalecheck.L1)},
-		{Name: "own writes", Since: stalecheck.OwnConfirmed, Covers: func(r *stalecheck.Read, _ string) bool { return !r.Marked }},
+		{Name: "own writes", Since: stalecheck.OwnConfirmed},
+	}
+	if w.stale > 0 {
+		rules = append(rules, stalecheck.Rule{Name: "past its time", Bound: w.ttl + w.stale, Covers: func(r *stalecheck.Read, _ string) bool { return r.Marked }})
+	}
+	if w.replicas > 0 {
+		rules = append(rules, stalecheck.Rule{Name: "from a replica", Bound: client.DefaultReplicaMaxLag, Covers: func(r *stalecheck.Read, _ string) bool { return r.Class == replica }})
 	}
 	return rules
 }
+
+// The classes of answers: of a replica, and those during which commands of the process to a node have failed or were not sent.
+const (
+	replica   = 1
+	unreached = 2
+)
 
 // startChecker makes the checker, and tells it of the rows at the start.
 func (w *world) startChecker() (err error) {

@@ -7,16 +7,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"time"
 )
 
 // The guards that the tests break on purpose, to see that a drill then fails.
 const (
-	waitTooLong = time.Second
-
 	guardInvalidate = "invalidate" // writers only say that they have invalidated
 	guardCap        = "cap"        // each process takes ten times its share of the database
-	guardWait       = "wait"       // operations wait twenty times as long for a node
 	guardLoad       = "load"       // one load in a hundred fails
 )
 

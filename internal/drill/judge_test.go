@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ const (
 
 // steady is a run in which all was well: 1,000 reads a second for 20 s, struck at 7 s, mended at 14 s; one in ten took 10 ms.
 func steady() *outcome {
-	o := &outcome{struck: 7 * second, healed: 14 * second, over: 20 * second, highest: 7, limit: 40, loads: map[int]int{0: 1}}
+	o := &outcome{struck: 7 * second, healed: 14 * second, over: 20 * second, highest: 7, limit: 40, loads: map[int]int{0: 1}, ttl: 2 * second}
 	for i := range 20_000 {
 		s := sample{at: time.Duration(i) * ms, took: ms, rank: int32(i % 50), end: fromNode}
 		if i%10 == 0 {
@@ -89,6 +90,7 @@ func TestChecks(t *testing.T) {
 		{"hits back too late", hitsBack(2 * second), func(o *outcome) { o.each(14*second, 17*second, missed) }, false, "again 3.0 s after"},
 		{"hits back for a second", hitsBack(5 * second), func(o *outcome) { o.each(14*second, 15*second, missed); o.each(16*second, 20*second, missed) }, false,
 			"hit ratio not at 85.5 % again within 6.0 s: 0.0 % in the last second"},
+		{"only old ones back", hitsBack(5 * second), func(o *outcome) { o.each(14*second, 20*second, old(3*second)) }, false, "not at 85.5 % again"},
 		{"nothing to come back to", hitsBack(5 * second), func(o *outcome) { o.each(0, 20*second, missed) }, false, ""},
 
 		{"at the cap's speed", atTheCap(400 * ms), nil, true, "100 queries a second (the cap's speed is 100, at least 80.0 %)"},
@@ -109,14 +111,24 @@ func TestChecks(t *testing.T) {
 		}, false, "120 queries a second at most afterwards (100 in the fault)"},
 		{"no wave at all", noSecondWave, func(o *outcome) { o.source = nil }, false, "0 queries"},
 
-		{"hot keys served", hotServed, func(o *outcome) { o.each(8*second, 14*second, old(3*second)) }, true, "100.0 % of 2,400 reads of hot keys answered, 100.0 % stale, 3.0 s old at most"},
-		{"a hot key not served", hotServed, func(o *outcome) { o.each(8*second, 14*second, old(3*second)); o.samples[9000].end = failed }, false, "100.0 % of 2,400"},
-		{"a cold key not served", hotServed, func(o *outcome) { o.each(8*second, 14*second, old(3*second)); o.samples[9040].end = failed }, true, ""},
-		{"nothing stale", hotServed, nil, false, "0.0 % stale"},
+		{"hot keys answered", hotAnswered, nil, true, "0 of 2,400 reads of hot keys not answered"},
+		{"a hot key not answered", hotAnswered, func(o *outcome) { o.samples[9000].end = failed }, false, "1 of 2,400 reads"},
+		{"a cold key not answered", hotAnswered, func(o *outcome) { o.samples[9040].end = failed }, true, "0 of 2,400 reads"},
+		{"no reads of hot keys", hotAnswered, func(o *outcome) { o.samples = o.samples[:8010] }, false, "0 of 10 reads"},
+		{"hot keys old", hotStale, func(o *outcome) { o.each(9*second, 14*second, old(3*second)) }, true, "83.3 % of them past their time, which is 2.0 s, and 3.0 s old at most"},
+		{"nothing old", hotStale, nil, false, "0.0 % of them"},
+		{"called old before its time", hotStale, func(o *outcome) { o.each(9*second, 14*second, old(2*second)) }, false, "2.0 s old at most"},
 
 		{"no herd", noHerd(2), func(o *outcome) { o.loads[3] = 4 }, true, "afterwards a hot key loaded 4 times in a second at most (4)"},
 		{"a herd", noHerd(2), func(o *outcome) { o.loads[3] = 5 }, false, "afterwards a hot key loaded 5 times"},
 		{"nothing counted", noHerd(2), func(o *outcome) { o.loads = nil }, false, ""},
+
+		{"a gutter", gutterHits, ofNode(1), true, "hit ratio of the dead node's keys 60.0 % in the last 10 s of 7.0 s (above 50.0 %)"},
+		{"no gutter", gutterHits, func(o *outcome) { ofNode(1)(o); o.each(13*second, 14*second, missed) }, false, "hit ratio of the dead node's keys 50.0 %"},
+		{"no reads of the dead node's keys", gutterHits, func(o *outcome) { o.targeted = 1 }, false, ""},
+		{"even reads", evenReads, func(o *outcome) { o.reads = [2][]uint64{{100, 100, 100}, {0, 160, 90}} }, true, "node-1 gets 1.60 of its reads before (at most 1.6)"},
+		{"uneven reads", evenReads, func(o *outcome) { o.reads = [2][]uint64{{100, 100, 100}, {0, 120, 161}} }, false, "node-2 gets 1.61"},
+		{"no reads", evenReads, func(o *outcome) { o.reads = [2][]uint64{{100, 100}, {0, 0}} }, false, ""},
 	} {
 		o := steady()
 		if c.make != nil {
@@ -125,6 +137,18 @@ func TestChecks(t *testing.T) {
 		if got := c.check(o); got.ok != c.want || !strings.Contains(got.text, c.text) {
 			t.Errorf("%s: %v, %q; want %v, %q", c.name, got.ok, got.text, c.want, c.text)
 		}
+	}
+}
+
+// ofNode gives half of the reads to a node, of which six in ten are hits.
+func ofNode(n int) func(*outcome) {
+	return func(o *outcome) {
+		o.targeted = n
+		o.each(0, 20*second, func(i int, s *sample) {
+			if s.node = int16(i % 2); i%20 < 8 {
+				s.end = fromLoad
+			}
+		})
 	}
 }
 
@@ -213,10 +237,80 @@ func TestVerdict(t *testing.T) {
 			t.Errorf("%q, want %q", got, c.inFull)
 		}
 	}
-	if v := (verdict{checks: []check{good, slow}}); !v.onlyQuiet() {
-		t.Error("a slow run is played again")
+}
+
+// TestPlayedAgain: only what a busy machine may have spoilt is played again, and not for ever.
+func TestPlayedAgain(t *testing.T) {
+	good, bad, slow, wrong := check{ok: true}, check{}, check{quiet: true}, check{always: true}
+	busy, stalled := busyAbove+1, stalledAbove+1
+	for _, c := range []struct {
+		name  string
+		plays []verdict
+		want  int
+		pass  bool
+	}{
+		{"good", []verdict{{checks: []check{good}}}, 1, true},
+		{"slow on a quiet machine", []verdict{{checks: []check{slow}, late: busyAbove, stall: stalledAbove}}, 1, false},
+		{"slow on a busy one, then good", []verdict{{checks: []check{slow}, late: busy}, {checks: []check{good}}}, 2, true},
+		{"slow on one that stalls, then slow on a quiet one", []verdict{{checks: []check{slow}, stall: stalled}, {checks: []check{slow}}}, 2, false},
+		{"always slow on a busy one", []verdict{{checks: []check{slow}, late: busy}, {checks: []check{slow}, late: busy}, {checks: []check{slow}, late: busy}}, plays, false},
+		{"bad on a busy one", []verdict{{checks: []check{bad, slow}, late: busy, stall: stalledAbove}}, 1, false},
+		{"bad on one that stalls, then good", []verdict{{checks: []check{bad, slow}, stall: stalled}, {checks: []check{good}}}, 2, true},
+		{"wrong on one that stalls", []verdict{{checks: []check{wrong, bad}, late: stalled, stall: stalled}}, 1, false},
+	} {
+		n := 0
+		d := drill{own: func(context.Context, config, *drill) (verdict, error) {
+			n++
+			return c.plays[n-1], nil
+		}}
+		v, err := (&config{}).judge(t.Context(), &d)
+		if err != nil || n != c.want || v.passed(false) != c.pass {
+			t.Errorf("%s: played %d times, want %d; passed %v, %v", c.name, n, c.want, v.passed(false), err)
+		}
 	}
-	if v := (verdict{checks: []check{bad, slow}}); v.onlyQuiet() {
-		t.Error("a wrong run is not")
+}
+
+// TestFailoverChecks: each figure of the failovers has its limit.
+func TestFailoverChecks(t *testing.T) {
+	quick := func() *failovers {
+		f := &failovers{goroutines: [2]int{100, 110}, connections: [2]int{50, 60}, reads: make([]sample, 1000)}
+		for range 20 {
+			f.seen = append(f.seen, followed{shelf: 300 * ms, driver: 500 * ms})
+		}
+		return f
+	}
+	for i, spoil := range []func(f *failovers){
+		func(f *failovers) {
+			for i := range 11 {
+				f.seen[i] = followed{301 * ms, 600 * ms}
+			}
+		},
+		func(f *failovers) {
+			for i := range 11 {
+				f.seen[i].driver = 499 * ms
+			}
+		},
+		func(f *failovers) { f.reads[7].end = failed },
+		func(f *failovers) { f.goroutines[1]++ },
+		func(f *failovers) { f.connections[1]++ },
+	} {
+		f := quick()
+		for _, c := range f.checks(20) {
+			if !c.ok {
+				t.Errorf("a good run fails: %s", c.text)
+			}
+		}
+		spoil(f)
+		for j, c := range f.checks(20) {
+			if c.ok == (i == j) {
+				t.Errorf("spoilt in %d: check %d is %v: %s", i, j, c.ok, c.text)
+			}
+		}
+	}
+	if f := quick(); f.checks(21)[0].ok {
+		t.Error("a failover that is missing passes")
+	}
+	if f := quick(); (func() bool { f.reads = nil; return f.checks(20)[2].ok })() {
+		t.Error("without reads it passes")
 	}
 }

@@ -59,10 +59,9 @@ type outcome struct {
 	limit                int // the most that there may be
 	report               stalecheck.Report
 	errors               map[string]int
-	nodes                []string
 	targeted             int           // the number of the node that was struck
 	reads                [2][]uint64   // keys read of each node, healthy and struck
-	loads                map[int]int   // of the hottest keys, in the second after the end of the fault, by rank
+	loads                map[int]int   // of the hottest keys, by rank: the most in any second after the end of the fault
 	ttl                  time.Duration // of the entries
 	busy                 float64       // share of the machine that was used while all was healthy, by this process and the servers
 }
@@ -70,7 +69,7 @@ type outcome struct {
 // play runs a drill.
 func play(ctx context.Context, cfg config, d *drill) (o *outcome, err error) {
 	w, err := launch(ctx, d.setting, cfg)
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.close()) }() //nolint:contextcheck // also when ctx has ended
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +100,7 @@ func (o *outcome) run(ctx context.Context, w *world, d *drill) (err error) {
 
 	o.healthy(ctx, w, o.scaled(or(d.before, beforeTime)))
 	o.fault(ctx, w, d)
-	pause(ctx, o.scaled(or(d.after, afterTime))-time.Since(w.began)+o.healed)
+	o.aftermath(ctx, w, o.healed+o.scaled(or(d.after, afterTime)))
 	o.over = time.Since(w.began)
 	if ctx.Err() != nil {
 		return fmt.Errorf("drill: cut short: %w", ctx.Err())
@@ -141,12 +140,18 @@ func (o *outcome) fault(ctx context.Context, w *world, d *drill) {
 	<-end.Done()
 	o.reads[1] = since(reads, w.keysRead(ctx), time.Since(began))
 	o.healed = time.Since(w.began)
-	hot := w.hotLoads()
 	call(d.heal, w)
-	w.checker.Phase(settled, stalecheck.Now()+settleTime)
-	pause(ctx, time.Second)
-	for rank, n := range w.hotLoads() {
-		o.loads[rank] = n - hot[rank]
+	w.checker.Phase(mended, stalecheck.Now())
+}
+
+// aftermath waits until a time, and looks each second at how often the hottest keys are loaded.
+func (o *outcome) aftermath(ctx context.Context, w *world, until time.Duration) {
+	for ctx.Err() == nil && time.Since(w.began) < until {
+		before := w.hotLoads()
+		pause(ctx, min(time.Second, until-time.Since(w.began)))
+		for rank, n := range w.hotLoads() {
+			o.loads[rank] = max(o.loads[rank], n-before[rank])
+		}
 	}
 }
 
@@ -213,9 +218,6 @@ func (o *outcome) collect(w *world) {
 	slices.SortFunc(o.samples, func(a, b sample) int { return int(a.at - b.at) })
 	o.highest = w.db.Counts().MaxReading
 	o.report = w.checker.Finish()
-	for i := range w.servers {
-		o.nodes = append(o.nodes, nodeID(i))
-	}
 }
 
 // pause sleeps, not beyond ctx.

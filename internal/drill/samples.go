@@ -12,12 +12,13 @@ import (
 type ending uint8
 
 const (
-	fromL1    ending = iota // this process's own copy
-	fromNode                // the owner, or a replica of it
-	fromStale               // a copy past its time, since nothing else answered
-	fromLoad                // the database, by this read or one that it joined
-	refused                 // ErrOverloaded
-	failed                  // any other error
+	fromL1      ending = iota // this process's own copy
+	fromNode                  // the owner
+	fromReplica               // a replica of it
+	fromStale                 // a copy past its time, since nothing else answered
+	fromLoad                  // the database, by this read or one that it joined
+	refused                   // ErrOverloaded
+	failed                    // any other error
 )
 
 // sample is one read.
@@ -33,6 +34,9 @@ type sample struct {
 
 // hit says that the cache has spared the database this read.
 func (s *sample) hit() bool { return s.end <= fromStale }
+
+// fresh says that the cache had an entry that was within its time.
+func (s *sample) fresh() bool { return s.end < fromStale }
 
 // answered says that the user has got a value.
 func (s *sample) answered() bool { return s.end <= fromLoad }

@@ -23,25 +23,24 @@ import (
 const (
 	sourceLatency = 5 * time.Millisecond // of a query
 	loadCap       = 40                   // queries at once, of all processes together
-	queueLength   = 40                   // loads that wait for a place, of each process
-	loadTimeout   = time.Second
-	longTTL       = 10 * time.Minute // nothing ends by itself during a drill
-	warmRate      = 1e5              // keys a second, before the traffic
-	warmTries     = 5
-	closeLimit    = 15 * time.Second // for a client
+	longTTL       = 10 * time.Minute     // nothing ends by itself during a drill
+	warmRate      = 1e5                  // keys a second, before the traffic
+	warmLimit     = 30 * time.Second
+	fleetLimit    = 20 * time.Second
+	closeLimit    = 3 * time.Second // for all clients
 )
 
 // setting says what a drill is played on. Zero values are three nodes without replicas, and two processes that reach them directly.
 type setting struct {
 	nodes, processes int
-	replicas         int      // of each node; they come with Sentinels
-	args             []string // of the servers
-	proxied          []int    // the processes that reach the nodes through proxies of their own
-	cold             bool     // the traffic begins on empty nodes
-	idle             int      // further clients, of processes that have hardly anything to do
-	ttl              time.Duration
+	replicas         int           // of each node; then Sentinels watch them
+	args             []string      // of the servers
+	proxied          []int         // the processes that reach the nodes through proxies of their own
+	cold             bool          // the traffic begins on empty nodes
+	idle             int           // further clients, of processes that have hardly anything to do
+	ttl              time.Duration // of the entries; 0 is ten minutes
+	stale            time.Duration // for so long beyond that they may be served where nothing else answers
 	client           func(*client.Config)
-	cache            func(*client.CacheConfig[[]byte])
 }
 
 // world is everything that runs in a drill.
@@ -52,10 +51,13 @@ type world struct {
 	ids       []string // of the keys, by rank
 	owners    []int16  // of the keys: the numbers of their nodes
 	db        *workload.Database
-	values    atomic.Uint64 // the last one written; no two writes have the same
-	servers   []*redistest.Server
+	values    atomic.Uint64              // the last one written; no two writes have the same
+	servers   []*redistest.Server        // the primaries, at the start
+	copies    [][]*redistest.Server      // replicas, by node
+	sentinels *redistest.Sentinels       // nil without replicas
 	proxies   map[int][]*redistest.Proxy // of a process, by node
 	processes []*process
+	fleet     bool // the processes share a cap, and so must know of each other
 	idlers    []*client.Client
 	checker   *stalecheck.Checker
 	began     time.Time // of the traffic
@@ -92,6 +94,9 @@ func launch(ctx context.Context, s setting, cfg config) (*world, error) {
 			return w, err
 		}
 	}
+	if err := w.awaitFleet(ctx); err != nil {
+		return w, err
+	}
 	w.findOwners()
 	if !s.cold {
 		if err := w.warm(ctx); err != nil {
@@ -102,6 +107,20 @@ func launch(ctx context.Context, s setting, cfg config) (*world, error) {
 		return w, err
 	}
 	return w, w.startChecker()
+}
+
+// awaitFleet waits until the processes have counted each other.
+func (w *world) awaitFleet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, fleetLimit)
+	defer cancel()
+	for _, p := range w.processes {
+		for w.fleet && p.client.Stats().FleetLive != len(w.processes) {
+			if pause(ctx, pollEvery); ctx.Err() != nil {
+				return fmt.Errorf("drill: process %d knows of %d of %d processes", p.n, p.client.Stats().FleetLive, len(w.processes))
+			}
+		}
+	}
+	return nil
 }
 
 // startIdlers makes the clients of the processes that have hardly anything to do: each has its connections, and that is all.
@@ -124,6 +143,9 @@ func (w *world) startServers(ctx context.Context) error {
 		}
 		w.servers = append(w.servers, s)
 	}
+	if err := w.startSentinels(ctx); err != nil {
+		return err
+	}
 	for _, p := range w.proxied {
 		for _, s := range w.servers {
 			proxy, err := redistest.LaunchProxy(s.Addr())
@@ -136,31 +158,61 @@ func (w *world) startServers(ctx context.Context) error {
 	return nil
 }
 
+// startSentinels starts replicas, and three Sentinels that find a primary down after a second.
+func (w *world) startSentinels(ctx context.Context) (err error) {
+	if w.replicas == 0 {
+		return nil
+	}
+	primaries := make(map[string]*redistest.Server)
+	for i, s := range w.servers {
+		w.copies = append(w.copies, nil)
+		for range w.replicas {
+			replica, err := redistest.Launch(ctx, redistest.Config{ReplicaOf: s})
+			if err != nil {
+				return err
+			}
+			w.copies[i] = append(w.copies[i], replica)
+		}
+		primaries[nodeID(i)] = s
+	}
+	w.sentinels, err = redistest.LaunchSentinels(ctx, redistest.SentinelConfig{Primaries: primaries, DownAfter: time.Second, FailoverTimeout: 2 * time.Second})
+	return err
+}
+
+// group are the servers of a node.
+func (w *world) group(node int) []*redistest.Server {
+	all := []*redistest.Server{w.servers[node]}
+	if w.copies != nil {
+		all = append(all, w.copies[node]...)
+	}
+	return all
+}
+
 // startProcess makes a client and its cache.
 func (w *world) startProcess(ctx context.Context, n int) error {
 	p := &process{n: n, world: w, errors: make(map[string]int)}
 	cfg := client.Config{
-		Nodes:     w.ringNodes(n),
-		MaxLoads:  loadCap / w.setting.processes,
-		LoadQueue: queueLength,
+		Nodes:    w.ringNodes(n),
+		MaxLoads: loadCap / w.setting.processes,
 	}
-	switch w.guard {
-	case guardCap:
-		cfg.MaxLoads *= 10
-	case guardWait:
-		cfg.OperationTimeout = waitTooLong
+	if w.sentinels != nil {
+		cfg.Nodes, cfg.Sentinel = nil, &client.SentinelConfig{Addrs: w.sentinels.Addrs()}
+		for i := range w.servers {
+			cfg.Sentinel.Masters = append(cfg.Sentinel.Masters, nodeID(i))
+		}
 	}
 	if w.setting.client != nil {
 		w.setting.client(&cfg)
 	}
+	if w.guard == guardCap {
+		cfg.MaxLoads, cfg.FleetLoads = 10*loadCap, 0
+	}
+	w.fleet = cfg.FleetLoads > 0
 	cache := client.CacheConfig[[]byte]{
-		Name: "item", TTL: w.ttl, Load: w.load, LoadMany: w.loadMany, LoadTimeout: loadTimeout,
+		Name: "item", TTL: w.ttl, StaleIfError: w.stale, Load: w.load, LoadMany: w.loadMany,
 	}
 	if w.guard == guardLoad {
 		cache.Load = badly(cache.Load)
-	}
-	if w.setting.cache != nil {
-		w.setting.cache(&cache)
 	}
 	var err error
 	if p.client, err = client.New(ctx, cfg); err != nil {
@@ -203,12 +255,14 @@ func (w *world) target() int { return int(w.owners[0]) }
 // endOf says where an answer came from.
 func (w *world) endOf(r *client.Result[[]byte]) ending {
 	switch {
+	case r.LoadErr != nil:
+		return fromStale
 	case r.Layer == client.LayerSource:
 		return fromLoad
-	case r.Stale && r.Age > w.ttl:
-		return fromStale
 	case r.Layer == client.LayerL1:
 		return fromL1
+	case r.Replica != "":
+		return fromReplica
 	}
 	return fromNode
 }
@@ -218,7 +272,9 @@ func (w *world) warm(ctx context.Context) error {
 	defer w.db.ResetCounts()
 	var r client.WarmResult
 	var err error
-	for range warmTries { // a busy machine may be too slow for some; what is there is passed over
+	ctx, cancel := context.WithTimeout(ctx, warmLimit)
+	defer cancel()
+	for ctx.Err() == nil { // a busy machine may be too slow for some; what is there is passed over
 		r, err = w.processes[0].cache.Warm(ctx, slices.Values(w.ids), client.WarmOptions{Rate: warmRate, Share: 1, Batch: 500})
 		if err == nil && r.Loaded+r.Present == int64(w.keys) {
 			return nil
@@ -252,8 +308,13 @@ func (w *world) close() error {
 			errs = append(errs, proxy.Close())
 		}
 	}
-	for _, s := range w.servers {
-		errs = append(errs, s.Close())
+	if w.sentinels != nil {
+		errs = append(errs, w.sentinels.Close())
+	}
+	for i := range w.servers {
+		for _, s := range w.group(i) {
+			errs = append(errs, s.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -269,8 +330,13 @@ func (w *world) clients() []*client.Client {
 // failed says why a run is worth nothing: a server or a proxy that did not do what it was told.
 func (w *world) failed() error {
 	var errs []error
-	for _, s := range w.servers {
-		errs = append(errs, s.Err())
+	for i := range w.servers {
+		for _, s := range w.group(i) {
+			errs = append(errs, s.Err())
+		}
+	}
+	if w.sentinels != nil {
+		errs = append(errs, w.sentinels.Err())
 	}
 	for _, proxies := range w.proxies {
 		for _, p := range proxies {
