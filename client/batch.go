@@ -110,7 +110,7 @@ func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
 			continue
 		}
 		distinct++
-		hot := b.c.hot != nil && b.c.hot.Observe(k, b.asked)
+		b.c.count(k, b.asked)
 		if b.c.l1 != nil {
 			if e, ok := b.c.fromL1(k, b.asked); ok {
 				if !e.negative {
@@ -125,7 +125,7 @@ func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
 		}
 		room = append(room, b.c.place(k))
 		s := &room[len(room)-1]
-		w := wanted[V]{s, b.c.wantL1(s, hot, b.asked)}
+		w := wanted[V]{s, b.c.wantL1(s, b.asked)}
 		if b.c.owes(s) { // after the ticket: see debts
 			w.ticket.cancel()
 			b.c.bypass(s)
@@ -252,6 +252,7 @@ func (b *batch[V]) answer(ctx context.Context, w wanted[V], data []byte, gen inv
 		return false
 	}
 	b.c.counters.l2Hits.Add(1)
+	b.c.countSize(w.key, e.size, b.asked)
 	w.ticket.commit(&e, w.slot, b.asked, time.Now())
 	w.ticket.cancel()
 	if f == softened && !b.c.cfg.Truth {

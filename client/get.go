@@ -110,8 +110,8 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 		o.Refresh, o.BypassL1 = false, true // what the owner has is the truth: that is what is asked for
 	}
 	now := time.Now()
-	hot := c.hot != nil && c.hot.Observe(key, now) // 1 count
-	if c.l1 != nil && !o.BypassL1 && !o.Refresh {  // 2 L1
+	c.count(key, now)                             // 1 count
+	if c.l1 != nil && !o.BypassL1 && !o.Refresh { // 2 L1
 		if e, ok := c.fromL1(key, now); ok {
 			return c.local(&e, now)
 		}
@@ -124,7 +124,7 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 	s := &at
 	var t ticket[V]
 	if !o.NoFill {
-		t = c.wantL1(s, hot, now)
+		t = c.wantL1(s, now)
 		defer t.cancel()
 	}
 	if o.Refresh {
@@ -157,6 +157,7 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 		}
 	case f == fresh || f == softened:
 		c.counters.l2Hits.Add(1)
+		c.countSize(s.key, e.size, asked)
 		t.commit(&e, s, asked, time.Now())
 		if f == softened && !o.NoFill && load != nil {
 			c.refreshBehind(ctx, s, load)

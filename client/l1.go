@@ -17,6 +17,7 @@ type l1Entry[V any] struct {
 	version  uint64
 	born     time.Time // when the entry's age was zero, on this process's monotonic clock
 	owner    int       // the node it came from
+	size     int       // of its wire form, in bytes
 	negative bool
 	soft     time.Duration // the age from which it is stale
 	ends     time.Duration // the age from which it is not served; L1 keeps it longer for StaleIfError
@@ -36,6 +37,7 @@ func (c *Cache[V]) fromL1(key string, now time.Time) (l1Entry[V], bool) {
 		c.counters.l1Doubted.Add(1)
 		return e, false
 	}
+	c.countSize(key, e.size, now)
 	return e, true
 }
 
@@ -55,8 +57,8 @@ type ticket[V any] struct {
 
 // wantL1 takes a ticket where the key belongs in L1; not from the gutter, where other processes' invalidations need not reach it. A node that can push but does not at the moment (it is being connected, or has fallen silent) gives none:
 // a copy would live on for longer than the second for which silence is believed.
-func (c *Cache[V]) wantL1(s *slot[V], hot bool, now time.Time) ticket[V] {
-	if c.l1 == nil || s.gutter || (c.cfg.L1 == L1Hot && !hot) {
+func (c *Cache[V]) wantL1(s *slot[V], now time.Time) ticket[V] {
+	if s.gutter || !c.keeps(s.key, now) {
 		return ticket[V]{}
 	}
 	watch := s.node.Tracking()
@@ -85,7 +87,7 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 	}
 	left := min(ttl, e.hard-age)
 	kept := l1Entry[V]{
-		version: e.version, born: asked.Add(-age), owner: s.owner, negative: e.negative, soft: e.soft,
+		version: e.version, born: asked.Add(-age), owner: s.owner, size: e.size, negative: e.negative, soft: e.soft,
 		stamp: e.stamp, tags: e.tags, watch: t.watch, ends: age + left,
 	}
 	expires := asked.Add(left)

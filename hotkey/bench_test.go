@@ -48,6 +48,33 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
+// BenchmarkCount is the amortised cost of a read where there are many: sampling has set in after the first 5,000. The clock is the real one, read once for many.
+func BenchmarkCount(b *testing.B) {
+	for _, bm := range []struct {
+		name string
+		keys []string
+	}{
+		{"one-hot-key", trace(1, 2, 2)},
+		{"zipf", trace(1<<16, 1.1, 1_000_000)},
+		{"all-cold", trace(1<<16, 1.0001, 10_000_000)},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			d := mustNew(b, hotkey.Config{})
+			now, i, n := time.Now(), 0, 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if n++; n%64 == 0 {
+					now = time.Now()
+				}
+				d.Count(bm.keys[i], 100, now)
+				if i++; i == len(bm.keys) {
+					i = 0
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkObserveParallel(b *testing.B) {
 	keys := trace(1<<16, 1.1, 1_000_000)
 	d := mustNew(b, hotkey.Config{})

@@ -14,6 +14,7 @@ const (
 	defaultHalfLife    = time.Second
 	defaultCapacity    = 1024
 	defaultSketchWidth = 16384
+	defaultByteUnit    = 4096
 
 	minHalfLife    = time.Millisecond
 	maxHalfLife    = 24 * time.Hour
@@ -36,7 +37,7 @@ const (
 // Config says what hot means and how much memory may be spent on finding out. The zero value is ready to use.
 type Config struct {
 	// Enter is the rate, in reads a second, at which a key becomes hot. 0 means 100. Values below ln 2 / HalfLife
-	// (0.7 by default) make a key hot at its first read. A caller that counts one read in n divides Enter by n.
+	// (0.7 by default) make a key hot at its first read.
 	Enter float64
 
 	// Leave is the rate below which a hot key stops being hot. 0 means Enter/2; it must not be above Enter. The
@@ -60,8 +61,12 @@ type Config struct {
 	// SketchWidth is the number of counters in each of the sketch's four rows, a power of two from 64 to 16,777,216.
 	// 0 means 16,384; memory is 16 bytes times the width (256 KiB by default). When the keys without a name are read
 	// T times a second in all, their estimates are too high by about T/SketchWidth. Above Enter/8 cold keys start to
-	// compete for names: with the defaults at T = 200,000. Then it should be larger, or the caller should sample.
+	// compete for names: with the defaults at T = 200,000. Then it should be larger, or reads be counted by [Detector.Count], which draws samples.
 	SketchWidth int
+
+	// ByteUnit is how many bytes of a value count as one more read ([Detector.Count]): a value of 512 KiB that is read twice a second can hurt more than one of 100
+	// bytes that is read a hundred times. 0 means 4,096.
+	ByteUnit int
 }
 
 // withDefaults checks cfg and replaces zeros by the documented defaults.
@@ -81,6 +86,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.SketchWidth == 0 {
 		cfg.SketchWidth = defaultSketchWidth
 	}
+	if cfg.ByteUnit == 0 {
+		cfg.ByteUnit = defaultByteUnit
+	}
 	return cfg, cfg.validate()
 }
 
@@ -96,6 +104,8 @@ func (cfg Config) validate() error {
 		return fmt.Errorf("hotkey: HalfLife is %v: must be from %v to %v", cfg.HalfLife, minHalfLife, maxHalfLife)
 	case cfg.Capacity < 0 || cfg.Capacity > maxCapacity:
 		return fmt.Errorf("hotkey: Capacity is %d: must be from 1 to %d", cfg.Capacity, maxCapacity)
+	case cfg.ByteUnit < 0:
+		return fmt.Errorf("hotkey: ByteUnit is %d: must not be negative", cfg.ByteUnit)
 	case cfg.SketchWidth < minSketchWidth || cfg.SketchWidth > maxSketchWidth || cfg.SketchWidth&(cfg.SketchWidth-1) != 0:
 		return fmt.Errorf("hotkey: SketchWidth is %d: must be a power of two from %d to %d",
 			cfg.SketchWidth, minSketchWidth, maxSketchWidth)

@@ -6,8 +6,11 @@ package hotkey
 import (
 	"cmp"
 	"hash/maphash"
+	"maps"
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,12 +33,18 @@ type Detector struct {
 	shift  uint // of a key's hash, to the bits that choose its shard
 	seed   maphash.Seed
 	list   float64 // reads a second from which on Top lists a key
+	unit   float64 // bytes that count as one read more
+
+	sampling sampling
+	pins     atomic.Pointer[map[string]struct{}]
 }
 
-// KeyRate is a key and how often it is read.
+// KeyRate is a key and how often it is read. The true rate lies from Rate to AtMost, but for Noise.
 type KeyRate struct {
-	Key  string
-	Rate float64 // reads a second, decayed
+	Key    string
+	Rate   float64 // reads a second, decayed; large values count for more, see Config.ByteUnit
+	AtMost float64 // the same, with what may have been read before the key was tracked by name
+	Noise  float64 // the standard deviation of Rate that comes from counting one read in several; 0 where all were counted
 }
 
 // shard is an independent detector for its part of the keys.
@@ -63,7 +72,10 @@ func New(cfg Config) (*Detector, error) {
 		shift:  uint(64 - bits),
 		seed:   maphash.MakeSeed(),
 		list:   cfg.Enter / listAt,
+		unit:   float64(cfg.ByteUnit),
 	}
+	d.sampling.base = time.Now()
+	d.sampling.every.Store(1)
 	for i := range d.shards {
 		s := &d.shards[i]
 		s.clock = newClock(cfg.HalfLife)
@@ -77,6 +89,22 @@ func New(cfg Config) (*Detector, error) {
 
 // Observe counts one read of key at now and reports whether the key is hot. It allocates only when a key is named.
 func (d *Detector) Observe(key string, now time.Time) bool {
+	return d.observe(key, 1, now) || d.pinned(key)
+}
+
+// Count counts one read of a value of so many bytes (0: they do not matter) at now, and answers nothing: ask [Detector.Hot] where it matters. It is for
+// paths on which nanoseconds count. Up to some 100,000 reads a second all are counted; above, as many are drawn at random and count for the others. Then a key needs eight
+// counted reads to be hot: at ten million reads a second in all those are the keys with 700 a second.
+func (d *Detector) Count(key string, bytes int, now time.Time) {
+	every, yes := d.sampling.draw()
+	if !yes {
+		return
+	}
+	d.sampling.count(now)
+	d.observe(key, float64(every)*(1+float64(bytes)/d.unit), now)
+}
+
+func (d *Detector) observe(key string, reads float64, now time.Time) bool {
 	hash := maphash.String(d.seed, key)
 	s := &d.shards[hash>>d.shift] // a shift by 64 gives 0
 	s.mu.Lock()
@@ -84,21 +112,64 @@ func (d *Detector) Observe(key string, now time.Time) bool {
 	s.advance(now)
 	i, ok := s.table.index[key]
 	if !ok {
-		return s.observeUnnamed(d, key, hash)
+		return s.observeUnnamed(d, key, hash, reads)
 	}
 	n := &s.table.names[i]
-	n.seen += s.clock.weight
-	return s.judge(n)
+	n.seen += reads * s.clock.weight
+	return s.judge(n, d.sampling.every.Load())
 }
 
-// Hot reports whether key is hot at now, without counting a read.
+// Pin makes keys hot whatever their rates, until Unpin. Pinning is for a few keys that are known beforehand: each call copies the set.
+func (d *Detector) Pin(keys ...string) {
+	d.changePins(func(pins map[string]struct{}) {
+		for _, k := range keys {
+			pins[k] = struct{}{}
+		}
+	})
+}
+
+// Unpin takes pins back; a key that is not pinned is no error.
+func (d *Detector) Unpin(keys ...string) {
+	d.changePins(func(pins map[string]struct{}) {
+		for _, k := range keys {
+			delete(pins, k)
+		}
+	})
+}
+
+func (d *Detector) changePins(change func(pins map[string]struct{})) {
+	for {
+		old := d.pins.Load()
+		pins := make(map[string]struct{})
+		if old != nil {
+			maps.Copy(pins, *old)
+		}
+		if change(pins); d.pins.CompareAndSwap(old, &pins) {
+			return
+		}
+	}
+}
+
+func (d *Detector) pinned(key string) bool {
+	pins := d.pins.Load()
+	if pins == nil {
+		return false
+	}
+	_, is := (*pins)[key]
+	return is
+}
+
+// Hot reports whether key is hot at now, or pinned, without counting a read.
 func (d *Detector) Hot(key string, now time.Time) bool {
+	if d.pinned(key) {
+		return true
+	}
 	s := &d.shards[maphash.String(d.seed, key)>>d.shift]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.advance(now)
 	i, ok := s.table.index[key]
-	return ok && s.judge(&s.table.names[i])
+	return ok && s.judge(&s.table.names[i], d.sampling.every.Load())
 }
 
 // Top returns the n keys with the highest rates, highest first, equal ones by key: fewer if fewer are known, none if
@@ -110,7 +181,7 @@ func (d *Detector) Top(n int, now time.Time) []KeyRate {
 	}
 	var all []KeyRate
 	for i := range d.shards {
-		all = d.shards[i].list(all, d.list, now)
+		all = d.shards[i].list(all, d.list, d.sampling.every.Load(), now)
 	}
 	slices.SortFunc(all, func(a, b KeyRate) int {
 		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Key, b.Key))
@@ -118,13 +189,17 @@ func (d *Detector) Top(n int, now time.Time) []KeyRate {
 	return all[:min(n, len(all))]
 }
 
-func (s *shard) list(to []KeyRate, least float64, now time.Time) []KeyRate {
+func (s *shard) list(to []KeyRate, least float64, every uint32, now time.Time) []KeyRate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.advance(now)
 	for _, n := range s.table.names {
 		if rate := s.clock.rate(n.seen); rate >= least {
-			to = append(to, KeyRate{Key: n.key, Rate: rate})
+			noise := 0.0
+			if every > 1 {
+				noise = math.Sqrt(rate * float64(every) * math.Ln2 / (2 * s.clock.halfLife.Seconds()))
+			}
+			to = append(to, KeyRate{Key: n.key, Rate: rate, AtMost: s.clock.rate(n.rank()), Noise: noise})
 		}
 	}
 	return to
@@ -139,12 +214,12 @@ func (s *shard) advance(now time.Time) {
 	}
 }
 
-// observeUnnamed counts a read in the sketch, and gives the key a name if its estimate says that it deserves one. The
+// observeUnnamed counts reads in the sketch, and gives the key a name if its estimate says that it deserves one. The
 // read itself is then the first that is counted under the name.
-func (s *shard) observeUnnamed(d *Detector, key string, hash uint64) bool {
-	w := s.clock.weight
+func (s *shard) observeUnnamed(d *Detector, key string, hash uint64, reads float64) bool {
+	w := s.clock.weight * reads
 	estimate := s.sketch.add(hash, w)
-	if estimate < s.name*w {
+	if estimate < s.name*s.clock.weight {
 		return false
 	}
 	n, lost, ok := s.table.admit(key, w, estimate-w)
@@ -154,14 +229,17 @@ func (s *shard) observeUnnamed(d *Detector, key string, hash uint64) bool {
 	if lost.rank() > 0 { // somebody lost the name: back into the sketch, so that the key can earn it again
 		s.sketch.raise(maphash.String(d.seed, lost.key), lost.rank())
 	}
-	return s.judge(n)
+	return s.judge(n, d.sampling.every.Load())
 }
 
-// judge says whether n is hot, and remembers it: which threshold counts depends on the last answer.
-func (s *shard) judge(n *name) bool {
+// judge says whether n is hot, and remembers it: which threshold counts depends on the last answer, and on how many reads a counted one stands for.
+func (s *shard) judge(n *name, every uint32) bool {
 	threshold := s.enter
+	if every > 1 {
+		threshold = max(threshold, hotSamples*float64(every))
+	}
 	if n.hot {
-		threshold = s.leave
+		threshold *= s.leave / s.enter
 	}
 	n.hot = n.seen >= threshold*s.clock.weight
 	return n.hot
