@@ -3,7 +3,10 @@
 
 package redisnode
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Unknown is the address of a node of which nobody knows yet where it is. Nothing is dialled there: every operation fails at once with
 // [ErrUnknown], until [Node.Move].
@@ -42,5 +45,6 @@ func (n *Node) Move(addr, synced string) bool {
 		n.large.node.Move(addr, synced)
 	}
 	n.ailing.Store(false) // nothing is known of the new server
+	n.breaker.reset(time.Now())
 	return true
 }

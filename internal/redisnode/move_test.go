@@ -177,3 +177,24 @@ func TestMovesUnderLoad(t *testing.T) {
 	}
 	eventually(t, "goroutines are gone", func() bool { return runtime.NumGoroutine() <= goroutines })
 }
+
+// TestMoveAwayFromADeadServer: a node that is down is up at once where it has moved to: the new server has done nothing to be distrusted, and a promotion is
+// worth nothing that nobody follows for a second.
+func TestMoveAwayFromADeadServer(t *testing.T) {
+	dead, next := redistest.Start(t, redistest.Config{}), redistest.Start(t, redistest.Config{})
+	n, h := runNode(t, dead.Addr(), nil)
+	dead.Kill()
+	awaitState(t, h, redisnode.Down)
+	if _, _, err := n.Get(t.Context(), "k"); !redisnode.IsDown(err) {
+		t.Fatalf("a read of a dead node says %v", err)
+	}
+	if !n.Move(next.Addr(), "") {
+		t.Fatal("not moved")
+	}
+	if _, _, err := n.Get(t.Context(), "k"); err != nil || n.Info().State != redisnode.Up {
+		t.Errorf("after the move: %v, %v", err, n.Info().State)
+	}
+	if at, _ := h.last(redisnode.Up); at.IsZero() {
+		t.Error("nobody was told that it is up")
+	}
+}
