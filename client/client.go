@@ -128,11 +128,11 @@ func (c *Client) openNodes() error {
 		}
 		node, err := redisnode.New(redisnode.Config{
 			ID: n.ID, Addr: cmp.Or(n.Addr, redisnode.Unknown), Timeout: c.cfg.OperationTimeout, PoolSize: c.cfg.PoolSize,
-			Options: hook, Scripts: scripts, OnRun: func(prev, now redisnode.Info) { c.runSeen(i, n, prev, now) },
+			Options: hook, Scripts: scripts, OnRun: func(prev, now redisnode.Info) { c.runSeen(i, c.placed(i), prev, now) },
 			OnReplication: func(r redisnode.Replication) { c.replicationSeen(i, r); c.shards[i].primarySaid(r) },
-			OnState:       func(s redisnode.StateChange) { c.stateSeen(i, n, s) },
+			OnState:       func(s redisnode.StateChange) { c.stateSeen(i, c.placed(i), s); c.shards[i].stateSeen() },
 			WriteCheck:    writeCheckName(c.cfg.Namespace),
-			OnRefusal:     func(e *redisnode.Error) { c.logRefusal(n, e) },
+			OnRefusal:     func(e *redisnode.Error) { c.logRefusal(c.placed(i), e) },
 			Push:          c.onPush(i),
 		})
 		if err != nil {

@@ -6,6 +6,7 @@ package client
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/go-shelf/shelf/internal/redisnode"
@@ -27,6 +28,8 @@ const (
 	namedFor = 2 * time.Second
 	// silentFor is after how much silence of all Sentinels their word is done without.
 	silentFor = 2 * time.Second
+	// maxTried bounds the memory of who was asked.
+	maxTried = 64
 	// notBack is how long a majority must be newer than a move to undo it.
 	notBack = 30 * time.Second
 )
@@ -64,6 +67,7 @@ type following struct {
 	down     time.Time            // when a Sentinel last said that the primary is down
 	answered time.Time            // when a Sentinel last said anything
 	promoted map[string]bool      // replicas that say that they are primaries
+	tried    map[string]time.Time // who was asked whether it is a primary, and when
 
 	asking bool // the Sentinels are being asked
 	asked  time.Time
@@ -71,6 +75,7 @@ type following struct {
 	left      string // where the primary was before
 	leftAt    time.Time
 	leftEpoch int64
+	moved     chan struct{} // closed by the next move
 }
 
 // evidence is what speaks for a server that says that it is a primary, see following.
@@ -115,7 +120,7 @@ func (sh *shard) isSick(now time.Time) bool {
 	n := sh.c.nodes[sh.node]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	switch sick := n.Ailing() || sh.demoted || n.Addr() == redisnode.Unknown; {
+	switch sick := n.State() != redisnode.Up || n.Ailing() || sh.demoted || n.Addr() == redisnode.Unknown; {
 	case !sick:
 		sh.sick = time.Time{}
 	case sh.sick.IsZero():
@@ -175,15 +180,21 @@ func (sh *shard) shouldAsk(now time.Time) bool {
 	defer sh.mu.Unlock()
 	every := askWell
 	if !sh.sick.IsZero() {
-		if every = askSick; now.Sub(sh.sick) > askWell {
-			every = askLater
-		}
+		every = sh.askEvery(now)
 	}
 	if sh.asking || now.Sub(sh.asked) < every {
 		return false
 	}
 	sh.asking, sh.asked = true, now
 	return true
+}
+
+// askEvery is how often somebody is asked who may be dead. The caller holds mu.
+func (sh *shard) askEvery(now time.Time) time.Duration {
+	if !sh.sick.IsZero() && now.Sub(sh.sick) > askWell {
+		return askLater
+	}
+	return askSick
 }
 
 // count takes in what the Sentinels claim, until a majority agrees or all have spoken. unknown is how many say that they know no such primary.
@@ -240,17 +251,22 @@ func (sh *shard) heardOf(n redisnode.News, now time.Time) {
 	}
 }
 
-// candidates are the servers that may be the primary now, in the order of what speaks for them, and forgets those for whom nothing has spoken for a while.
+// candidates are the servers to be asked now whether they are the primary, in the order of what speaks for them. One that was asked is asked again as often as the Sentinels are, since
+// it may be dead; but not a replica that has just said that it is one.
 func (sh *shard) candidates(now time.Time) []string {
 	at := sh.c.nodes[sh.node].Addr()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	if sh.tried == nil || len(sh.tried) > maxTried {
+		sh.tried = make(map[string]time.Time)
+	}
 	var all []string
 	seen := map[string]bool{at: true, "": true}
 	add := func(addr string) {
-		if !seen[addr] {
+		if !seen[addr] && (sh.promoted[addr] || now.Sub(sh.tried[addr]) >= sh.askEvery(now)) {
 			seen[addr] = true
 			all = append(all, addr)
+			sh.tried[addr] = now
 		}
 	}
 	for addr := range sh.promoted {
@@ -318,7 +334,9 @@ func (sh *shard) moveTo(ctx context.Context, addr string, r redisnode.Replicatio
 	sh.mu.Lock()
 	sh.left, sh.leftAt, sh.leftEpoch = from, time.Now(), sh.epoch
 	sh.history, sh.demoted, sh.sick, sh.down = r.ID, false, time.Time{}, time.Time{}
-	sh.named, sh.promoted, sh.minority, sh.majority = nil, nil, nil, ""
+	sh.named, sh.promoted, sh.tried, sh.minority, sh.majority = nil, nil, nil, nil, ""
+	close(sh.moved)
+	sh.moved = make(chan struct{})
 	sh.mu.Unlock()
 	_, err := n.Probe(ctx)
 	if from == redisnode.Unknown {
@@ -327,6 +345,28 @@ func (sh *shard) moveTo(ctx context.Context, addr string, r redisnode.Replicatio
 	c.cfg.Logger.Info("shelf: node has another primary", "node", sh.conf.ID, "from", from, "to", addr)
 	c.tell(Event{Kind: EventPrimary, Node: sh.conf.ID, From: from, To: addr, Err: err})
 	return true
+}
+
+// movedOn is for commands that a node has refused because its server is a replica now: it waits for the move that is due, for two operation timeouts at the most, and
+// says whether they are worth another try.
+func (c *Client) movedOn(node int, results []redisnode.Result) bool {
+	sh := c.shards[node]
+	if c.sentinels == nil || sh == nil || !slices.ContainsFunc(results, func(r redisnode.Result) bool { return redisnode.IsReadOnly(r.Err) }) {
+		return false
+	}
+	sh.mu.Lock()
+	sh.demoted, sh.asked = true, time.Time{}
+	moved := sh.moved
+	sh.mu.Unlock()
+	signal(sh.news)
+	timer := time.NewTimer(2 * c.cfg.OperationTimeout)
+	defer timer.Stop()
+	select {
+	case <-moved:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // rest waits until it is time for the next look.

@@ -189,6 +189,9 @@ func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], do s
 		slots = slots[len(part):]
 		trouble := false
 		results, sent := do.run(ctx, part)
+		if c.client.movedOn(part[0].owner, results) {
+			results, sent = do.run(ctx, part)
+		}
 		for i, r := range results {
 			err := r.Err
 			if err == nil {

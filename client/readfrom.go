@@ -88,6 +88,16 @@ func (c *Cache[V]) replicaFor(s *slot[V], now time.Time) *replica {
 	return sh.readable(now)
 }
 
+// home is the place of a key whose replicas may be read: its owner, also where the reader was sent to the gutter, since that is down. False: what the owner is owed
+// forbids it.
+func (c *Cache[V]) home(s *slot[V]) (*slot[V], bool) {
+	if !s.gutter {
+		return s, true
+	}
+	at := c.slotOf(s.key)
+	return &at, !c.owes(&at)
+}
+
 // replied judges what a replica has sent, with what this process knows of the node, and brings the body of a large value. lost is what the call knows of the
 // replica; nil: it has no other keys.
 func (c *Cache[V]) replied(ctx context.Context, s *slot[V], p *replica, data []byte, gen invalidation.Generation, lost *trouble) (entry[V], freshness) {
@@ -152,65 +162,100 @@ func (c *Cache[V]) replicaResult(s *slot[V], p *replica, e *entry[V], f freshnes
 	return r, err
 }
 
-// replicaFirst is ReadReplica's read: it comes before that of the owner. What is to be kept in L1 (it has a ticket) is read from the owner. An entry that is to be
-// refreshed is, by the owner's lease.
+// replicaFirst is the read of a replica before that of the owner: ReadReplica's, and that of a key whose owner is down and has a gutter, which has less. What is to be kept in
+// L1 (it has a ticket) is read from the owner. An entry that is to be refreshed is, by the owner's lease.
 func (c *Cache[V]) replicaFirst(ctx context.Context, s *slot[V], t ticket[V], load loader[V], o GetOptions) (Result[V], bool, error) {
-	if c.client.cfg.ReadFrom != ReadReplica || t.c != nil {
+	if !c.asksReplicaFirst(s, t) {
 		return Result[V]{}, false, nil
 	}
-	r, f, err := c.fromReplica(ctx, s)
-	if f == softened && !o.NoFill && load != nil && !s.node.Ailing() {
-		c.refreshBehind(ctx, s, load)
+	home, may := c.home(s)
+	if !may {
+		return Result[V]{}, false, nil
+	}
+	r, f, err := c.fromReplica(ctx, home)
+	if f == softened && !o.NoFill && load != nil && !home.node.Ailing() {
+		c.refreshBehind(ctx, home, load)
 	}
 	return r, f == fresh || f == softened, err
+}
+
+func (c *Cache[V]) asksReplicaFirst(s *slot[V], t ticket[V]) bool {
+	from := c.client.cfg.ReadFrom
+	return t.c == nil && (from == ReadReplica || from == ReadPrimaryPreferred && s.gutter)
 }
 
 // replicaInstead is the read of a key whose owner did not answer.
 func (c *Cache[V]) replicaInstead(ctx context.Context, s *slot[V]) (Result[V], bool, error) {
-	if c.client.cfg.ReadFrom == ReadPrimary || !s.down {
+	if c.client.cfg.ReadFrom == ReadPrimary || !s.down || s.gutter {
 		return Result[V]{}, false, nil
 	}
 	r, f, err := c.fromReplica(ctx, s)
 	return r, f == fresh || f == softened, err
 }
 
-// fromReplicas reads keys of one node from a replica and returns those for which it had no usable entry. first says that the owner has not been asked yet.
+// atReplica is a key of a batch that is asked of a replica of its owner.
+type atReplica[V any] struct {
+	wanted[V]
+	home *slot[V]
+}
+
+// fromReplicas reads keys from replicas, one of each owner, and returns those for which there was no usable entry. first says that the owner has not been asked yet.
 func (b *batch[V]) fromReplicas(ctx context.Context, group []wanted[V], first bool) (rest []wanted[V]) {
-	from := b.c.client.cfg.ReadFrom
-	if from == ReadPrimary || first && from != ReadReplica {
+	if b.c.client.cfg.ReadFrom == ReadPrimary {
 		return group
 	}
 	now := time.Now()
-	var p *replica
-	var ask []wanted[V]
+	chosen := make(map[int]*replica)
+	ask := make(map[*replica][]atReplica[V])
 	for _, w := range group {
-		one := b.c.replicaFor(w.slot, now)
-		if one == nil || w.replicaAsked || first && w.ticket.c != nil || !first && !w.down {
+		home, may := b.c.home(w.slot)
+		if first {
+			may = may && b.c.asksReplicaFirst(w.slot, w.ticket)
+		} else {
+			may = may && w.down && !w.gutter
+		}
+		var p *replica
+		if may && !home.replicaAsked {
+			if p = b.c.replicaFor(home, now); p != nil && chosen[home.owner] == nil {
+				chosen[home.owner] = p
+			}
+		}
+		if p == nil {
 			rest = append(rest, w)
 			continue
 		}
-		if p == nil {
-			p = one
-		}
-		w.replicaAsked = true
-		ask = append(ask, w)
+		home.replicaAsked = true
+		p = chosen[home.owner]
+		ask[p] = append(ask[p], atReplica[V]{w, home})
 	}
-	for len(ask) > 0 {
-		part := ask[:min(len(ask), p.node.BatchKeys(maxKeys))]
-		left := b.askReplica(ctx, p, part)
-		ask, rest = ask[len(part):], append(rest, left...)
-		if len(left) == len(part) { // it is of no use: let it be
-			break
+	for p, keys := range ask {
+		rest = append(rest, b.askReplicaAll(ctx, p, keys)...)
+	}
+	return rest
+}
+
+// askReplicaAll asks a replica for keys, a bounded number of them a command, as long as it is of use.
+func (b *batch[V]) askReplicaAll(ctx context.Context, p *replica, keys []atReplica[V]) (rest []wanted[V]) {
+	for useless := false; len(keys) > 0; {
+		part := keys[:min(len(keys), p.node.BatchKeys(maxKeys))]
+		keys = keys[len(part):]
+		left := part
+		if !useless {
+			left = b.askReplica(ctx, p, part)
+			useless = len(left) == len(part)
+		}
+		for _, k := range left {
+			rest = append(rest, k.wanted)
 		}
 	}
-	return append(rest, ask...)
+	return rest
 }
 
 // askReplica is one MGET, and returns the keys for which the replica had no usable entry.
-func (b *batch[V]) askReplica(ctx context.Context, p *replica, part []wanted[V]) (rest []wanted[V]) {
+func (b *batch[V]) askReplica(ctx context.Context, p *replica, part []atReplica[V]) (rest []atReplica[V]) {
 	names := make([]string, len(part)+1)
 	for i, w := range part {
-		names[i] = w.names.Data
+		names[i] = w.home.names.Data
 	}
 	names[len(part)] = b.c.names.of.Generation
 	vals, err := p.node.MGet(ctx, names)
@@ -233,15 +278,15 @@ func (b *batch[V]) askReplica(ctx context.Context, p *replica, part []wanted[V])
 }
 
 // replicaAnswer takes one value that a replica sent; false: it is of no use.
-func (b *batch[V]) replicaAnswer(ctx context.Context, w wanted[V], p *replica, data []byte, gen invalidation.Generation, lost *trouble) bool {
-	e, f := b.c.replied(ctx, w.slot, p, data, gen, lost)
+func (b *batch[V]) replicaAnswer(ctx context.Context, w atReplica[V], p *replica, data []byte, gen invalidation.Generation, lost *trouble) bool {
+	e, f := b.c.replied(ctx, w.home, p, data, gen, lost)
 	if f != fresh && f != softened {
 		return false
 	}
-	_, _ = b.c.replicaResult(w.slot, p, &e, f) // counts; a negative entry is no error here
+	_, _ = b.c.replicaResult(w.home, p, &e, f) // counts; a negative entry is no error here
 	w.ticket.cancel()
-	if f == softened && !w.node.Ailing() {
-		b.c.refreshBehind(ctx, w.slot, b.c.ownLoader())
+	if f == softened && !w.home.node.Ailing() {
+		b.c.refreshBehind(ctx, w.home, b.c.ownLoader())
 	}
 	b.settle(w.key, &e, nil)
 	return true

@@ -96,6 +96,7 @@ func (c *Client) newShard(i int, n ring.Node) *shard {
 	}
 	sh := &shard{c: c, node: i, conf: n, news: make(chan struct{}, 1), listed: make(map[string]time.Time)}
 	sh.replicas.Store(new([]*replica))
+	sh.moved = make(chan struct{})
 	return sh
 }
 
@@ -124,6 +125,13 @@ func (sh *shard) primarySaid(r redisnode.Replication) {
 			signal(sh.news)
 		}
 		sh.listed[addr] = r.At
+	}
+}
+
+// stateSeen takes in that the node's state has changed: whether it is sick is looked at soon.
+func (sh *shard) stateSeen() {
+	if sh != nil {
+		signal(sh.news)
 	}
 }
 
@@ -320,6 +328,13 @@ func (sh *shard) stats(now time.Time) []ReplicaStats {
 		all = append(all, st)
 	}
 	return all
+}
+
+// placed is a node as it is placed now.
+func (c *Client) placed(node int) ring.Node {
+	n := c.ring.Nodes()[node]
+	n.Addr = c.addrOf(node)
+	return n
 }
 
 // addrOf is where a node's primary is; "" while nobody knows.

@@ -116,7 +116,7 @@ func (s *Session) failure(ctx context.Context, op string, err error) error {
 	if errors.As(err, &e) {
 		now := time.Now()
 		s.node.failures.note(e, now)
-		if v := judge(e); v >= bad && !s.node.bodies {
+		if v := judge(e); v >= bad && !s.node.bodies && s.present() {
 			s.node.breaker.failed(now, v, e)
 		}
 	}
@@ -167,7 +167,7 @@ func (s *Session) blame(ctx context.Context, op string, err error) error {
 		}
 	}
 	e := &Error{Node: s.node.cfg.ID, Op: op, Err: err}
-	if IsTrouble(e) && !IsPoolTimeout(e) {
+	if IsTrouble(e) && !IsPoolTimeout(e) && s.present() {
 		s.node.ailing.Store(true)
 	}
 	return e

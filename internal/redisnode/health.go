@@ -131,17 +131,17 @@ func (s *Session) ask(ctx context.Context) error {
 	sent := time.Now()
 	_, err := pipe.Exec(ctx)
 	received := time.Now()
-	if !clock.Val().IsZero() { // zero: there was no connection
-		s.node.clock.add(newReading(sent, received, clock.Val()))
-	}
-	if info.Val() != "" { // also of a node that takes no writes: it may be somebody's replica now
-		r := parseReplication(info.Val())
-		r.At = sent
-		s.node.mu.Lock()
+	r := parseReplication(info.Val()) // also of a node that takes no writes: it may be somebody's replica now
+	r.At = sent
+	s.node.mu.Lock()
+	if s.present() { // of a server that the node has left nothing is to be known
+		if !clock.Val().IsZero() { // zero: there was no connection
+			s.node.clock.add(newReading(sent, received, clock.Val()))
+		}
 		s.node.info.see(r.Role)
-		s.node.mu.Unlock()
-		s.node.replicated(s, r)
 	}
+	s.node.mu.Unlock()
+	s.node.replicated(s, r)
 	if err = s.checked(ctx, err, ping, clock, info, write); err == nil {
 		s.node.answered()
 	}

@@ -17,7 +17,7 @@ var ErrUnknown = errors.New("nobody has said yet where the node is")
 
 // Move says that the node is at another address from now on: another server has become what the node's ID stands for. To the owner of the node it is like
 // a restart of the server: operations that are under way finish on the old session, or fail within their timeout; the next one goes to a new session, whose
-// first connection calls OnRun and OnReplication before it carries a command; the Tracking ends, and Push(nil) is called. Move dials nothing and waits for nothing.
+// first connection calls OnRun and OnReplication before it carries a command; the Tracking ends, and Push(nil) is called; the [State] is Up. Move dials nothing and waits for nothing.
 //
 // synced is the run id of the server there, if the caller has seen it in that run as a replica whose link was up: then what it holds was replicated, and
 // not loaded from a snapshot of its own ([Info.WasReplica]). "" says that nothing is known of it.
@@ -48,3 +48,6 @@ func (n *Node) Move(addr, synced string) bool {
 	n.breaker.reset(time.Now())
 	return true
 }
+
+// present says whether what s meets speaks for or against the server that the node has now: operations on the server that it had may fail long after a Move.
+func (s *Session) present() bool { return s.node.Session() == s }

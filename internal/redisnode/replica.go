@@ -5,6 +5,7 @@ package redisnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -61,3 +62,9 @@ func (n *Node) AskReplication(ctx context.Context) (Replication, error) {
 // Met says whether the node has told its clock: whether Now is more than the local time. After a [Node.Move] it is the old server's until the new one is met. It costs
 // one atomic load.
 func (n *Node) Met() bool { return n.clock.best.Load() != nil }
+
+// IsReadOnly reports whether err says that the server is a replica, which takes no writes.
+func IsReadOnly(err error) bool {
+	reply := redis.Error(nil)
+	return errors.As(err, &reply) && hasCode(reply.Error(), []string{"READONLY"})
+}
