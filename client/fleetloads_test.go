@@ -147,7 +147,7 @@ func TestFleetLoads_NodesDown(t *testing.T) {
 		}
 		late := joins(t, nodes.Config(), 20)
 		wantShare(t, "one that starts now", late, 0, 1, 1)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		wantShare(t, "nobody answers", fleet[0], 4, 5, 5)
 		nodes.Node(1).Flush()
 		nodes.Node(1).Up()
@@ -248,7 +248,7 @@ func TestAdaptiveLoads(t *testing.T) {
 		cl := open(t, cfg)
 		var slow atomic.Int64
 		slow.Store(1)
-		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, LoadTimeout: time.Second, NoSourceBreaker: true, NoErrorBackoff: true,
+		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, LoadTimeout: 300 * time.Millisecond, NoSourceBreaker: true, NoErrorBackoff: true,
 			Load: func(ctx context.Context, _ string) (string, error) {
 				select {
 				case <-time.After(time.Duration(slow.Load()) * 20 * time.Millisecond):
@@ -265,17 +265,17 @@ func TestAdaptiveLoads(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(time.Second)
 		if s := cl.Stats(); s.LoadsCap != 40 {
 			t.Errorf("a quick database: %+v", s)
 		}
 		slow.Store(1000) // all time out
-		time.Sleep(12 * time.Second)
+		time.Sleep(5 * time.Second)
 		if s := cl.Stats(); s.LoadsCap > 10 || s.LoadsCap < 4 {
 			t.Errorf("a database that hangs: the cap is %d", s.LoadsCap)
 		}
 		slow.Store(1)
-		time.Sleep(7 * time.Second)
+		time.Sleep(5 * time.Second)
 		if s := cl.Stats(); s.LoadsCap != 40 || s.LoadsHighest > 40 {
 			t.Errorf("a quick one again: %+v", s)
 		}

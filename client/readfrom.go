@@ -106,7 +106,7 @@ func (c *Cache[V]) replied(ctx context.Context, s *slot[V], p *replica, data []b
 		clock = p.node
 	}
 	e, f := c.judge(data, clock, gen)
-	if f != fresh && f != softened {
+	if f != fresh && f != softened && f != lapsing {
 		return e, f
 	}
 	log := c.client.debts.logs[s.owner]
@@ -117,6 +117,10 @@ func (c *Cache[V]) replied(ctx context.Context, s *slot[V], p *replica, data []b
 	case !dropped.IsZero() && !e.created.After(clock.Now(dropped).Add(clockMargin)): // the log has forgotten which keys it had
 		return entry[V]{}, unusable
 	case len(e.tags) > 0 && (e.stamp < gen.Seq || c.owesTag(s.owner, e.tags) || c.sentTag(s.owner, e.tags)): // the tag log would have to be asked
+		return entry[V]{}, unusable
+	}
+	if f == lapsing { // see staleiferror.go
+		s.lapsed = lapsed{data, e.born}
 		return entry[V]{}, unusable
 	}
 	if e.apart != (apart{}) && !c.replicaBody(ctx, s, p, &e, lost) {

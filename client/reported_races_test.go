@@ -206,7 +206,7 @@ func TestRB20_OnlyNotFoundIsAnAbsence(t *testing.T) {
 			t.Run(fmt.Sprint(name, ", many ", many), func(t *testing.T) {
 				var bad atomic.Bool
 				bad.Store(true)
-				cfg := client.CacheConfig[string]{Name: "x", TTL: time.Hour, L1: client.L1All}
+				cfg := client.CacheConfig[string]{Name: "x", TTL: time.Hour, L1: client.L1All, NoErrorBackoff: true}
 				if many {
 					cfg.LoadMany = func(_ context.Context, keys []string) (map[string]string, error) {
 						if bad.Load() {

@@ -246,7 +246,7 @@ func (s *source) fails(key string, ticket localcache.Ticket, err error, now time
 }
 
 // ending says what a call's end says of the source. What failed for reasons of this process does not count: a place that was not free for a load which
-// the loader made through another cache, a cache that closes, a context of the loader's own that was cancelled.
+// the loader made through another cache, a cache that closes, a loader that asks for its own key, a context of the loader's own that was cancelled.
 func (s *source) ending(err error) stampede.Ending {
 	var panicked *PanicError
 	switch {
@@ -254,7 +254,7 @@ func (s *source) ending(err error) stampede.Ending {
 		return stampede.Succeeded
 	case errors.Is(err, ErrLoadTimeout), errors.As(err, &panicked), errors.Is(err, ErrGoexit):
 		return stampede.Failed
-	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClosed), errors.Is(err, ErrSourceDown), errors.Is(err, context.Canceled):
+	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClosed), errors.Is(err, ErrSourceDown), errors.Is(err, ErrRecursiveLoad), errors.Is(err, context.Canceled):
 		return stampede.Neither
 	case s.failure != nil && !s.failure(err):
 		return stampede.Succeeded

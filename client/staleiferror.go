@@ -16,7 +16,7 @@ import (
 //
 //   - What the owner has answered to this very call, judged as a fresh entry is: its generation, its tags, whether the node is trusted. An invalidation removes
 //     it, so it is not older than the last one that had returned nil when the call began. Where the owner answered and has nothing, nothing is
-//     served: it may have been invalidated.
+//     served: it may have been invalidated. Where the owner's primary did not answer and a replica may be read (Config.ReadFrom), the same of that one, as far behind as it may be.
 //   - Where the owner did not answer, this process's own copy, also one that is past its L1TTL or suspect because the node's pushes have stopped. This process's own
 //     invalidations have removed it, and so have the pushes that came. Another process's invalidation that was never heard of is what the stated age
 //     bounds. A copy that an answer of the owner has not confirmed is dropped (outdate).
