@@ -122,6 +122,9 @@ func (c *Config) options() *redis.Options {
 	o.DisableIdentity = true // an error reply for each connection to a Redis below 7.2
 	// The default, "auto", looks the host name up inside NewClient, for up to 2 s.
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if o.Limiter != nil {
+		o.Limiter = limiter{o.Limiter}
+	}
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil // stale for milliseconds after a write
 	if o.Dialer == nil {
 		dialer := *o // NewDialer keeps what it is given

@@ -123,17 +123,18 @@ func (s *Session) failure(ctx context.Context, op string, err error) error {
 	return err
 }
 
-// judge says what the end of an operation says about the node. Callers' own cancellations and deadlines say nothing, nor do a full pool and a new run of
-// the server; a miss and an error reply about the command are answers.
+// judge says what the end of an operation says about the node. Callers' own cancellations and deadlines say nothing, nor do a full pool, the
+// user's own limiter and a new run of the server; a miss and an error reply about the command are answers.
 func judge(err error) verdict {
 	var e *Error
 	var making *connectError
 	var hanging *writesHanging
+	var held *limited
 	reply := redis.Error(nil)
 	switch {
 	case err == nil:
 		return good
-	case !errors.As(err, &e), errors.Is(err, ErrRunChanged), errors.Is(err, ErrClosed), errors.Is(err, ErrTrackingOver), IsDown(err), IsPoolTimeout(err):
+	case !errors.As(err, &e), errors.Is(err, ErrRunChanged), errors.Is(err, ErrClosed), errors.Is(err, ErrTrackingOver), IsDown(err), IsPoolTimeout(err), errors.As(e.Err, &held):
 		return neutral
 	case errors.As(e.Err, &making): // whatever stopped the connection stops all of them
 		return bad

@@ -113,3 +113,37 @@ func TestErrorTextAndChain(t *testing.T) {
 		t.Error("ErrClusterMode is for cluster mode and for nothing else")
 	}
 }
+
+// TestJudge: what opens the breaker, and what does not.
+func TestJudge(t *testing.T) {
+	of := func(err error) error { return &Error{Node: "a", Op: "GET", Err: err} }
+	reply := func(text string) error { return of(plainReply(text)) }
+	for want, errs := range map[verdict][]error{
+		good: {
+			nil, reply("WRONGTYPE Operation against a key"), reply("ERR value is not an integer or out of range"), reply("NOSCRIPT No matching script"),
+			reply("OOM command not allowed when used memory > 'maxmemory'."), reply("NOPERM this user has no permissions"),
+			reply("ERR Error running script (call to f_1): @user_script:3: -OOM command not allowed"),
+		},
+		neutral: {
+			context.Canceled, context.DeadlineExceeded, of(redis.ErrPoolTimeout), of(ErrRunChanged), of(ErrClosed), of(ErrTrackingOver), of(&downError{}), of(&limited{io.EOF}),
+			of(&connectError{"connecting", ErrRunChanged}),
+		},
+		bad: {
+			of(io.EOF), of(os.ErrDeadlineExceeded), of(syscall.ECONNREFUSED), of(&notTheCallers{context.DeadlineExceeded}), of(errors.New("nonsense")),
+			reply("LOADING Redis is loading"), reply("BUSY Redis is busy running a script"), reply("MASTERDOWN Link with MASTER is down"), reply("MOVED 3999 127.0.0.1:6381"),
+			reply("NOAUTH Authentication required."), reply("ERR max number of clients reached"),
+			of(&connectError{"INFO on a new connection", plainReply("NOPERM this user has no permissions")}), of(&modeError{"a", "h:1", "cluster"}),
+		},
+		unwritable: {
+			reply("READONLY You can't write against a read only replica."), reply("MISCONF Redis is configured"), reply("NOREPLICAS Not enough good replicas to write."),
+			reply("ERR Error running script (call to f_1): @user_script:3: -READONLY You can't write"),
+		},
+		writesHang: {of(&writesHanging{os.ErrDeadlineExceeded})},
+	} {
+		for _, err := range errs {
+			if got := judge(err); got != want {
+				t.Errorf("%v: %d, want %d", err, got, want)
+			}
+		}
+	}
+}

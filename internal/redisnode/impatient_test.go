@@ -5,6 +5,7 @@ package redisnode_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -55,36 +56,54 @@ func (r *reader) at(quantile float64) time.Duration {
 	return r.took[int(quantile*float64(len(r.took)-1))]
 }
 
-// TestTenthOfRepliesSlow: the node delays each tenth reply by as much as the timeout. Nobody waits for those, nothing fails, the node is up, and it does not
-// get worse by connections that are closed and made again.
+// TestTenthOfRepliesSlow: the node delays each tenth reply by as much as the timeout. Nobody waits for those, nothing fails, the node is not down, and it does not
+// get worse by connections that are closed and made again. A busy machine may spoil a try.
 func TestTenthOfRepliesSlow(t *testing.T) {
+	var wrong []string
+	for range 4 {
+		if wrong = tenthSlow(t); len(wrong) == 0 {
+			return
+		}
+		t.Log(wrong)
+	}
+	t.Errorf("in four tries, the last: %q", wrong)
+}
+
+// tenthSlow is one try. It returns what was wrong.
+func tenthSlow(t *testing.T) (wrong []string) {
+	t.Helper()
 	s := redistest.Start(t, redistest.Config{})
 	link := startSlowLink(t, s.Addr())
 	n, h := runNode(t, link.addr, nil)
+	defer func() { _ = n.Close() }()
 	mustSet(t, n, "k", "v")
 	var healthy, first, later reader
 	healthy.run(n, time.Second)
 	conns := link.conns.Load()
 	link.slow(100, 50*time.Millisecond)
 	first.run(n, time.Second)
-	later.run(n, 3*time.Second)
+	later.run(n, 2*time.Second)
 	for _, w := range []struct {
 		name string
 		*reader
 	}{{"healthy", &healthy}, {"the first second", &first}, {"later", &later}} {
 		t.Logf("%s: p50 %v, p95 %v, p99 %v, p99.9 %v, %d of %d failed", w.name, w.at(0.5), w.at(0.95), w.at(0.99), w.at(0.999), w.failed, len(w.took))
 	}
-	t.Logf("%d connections for %d reads", link.conns.Load()-conns, len(first.took)+len(later.took))
-	if n.State() != redisnode.Up {
-		t.Errorf("%v\n%v", n.State(), h)
+	conns = link.conns.Load() - conns
+	t.Logf("%d connections for %d reads", conns, len(first.took)+len(later.took))
+	if at, _ := h.last(redisnode.Down); !at.IsZero() {
+		wrong = append(wrong, h.String())
 	}
 	if got := later.at(0.95); got > healthy.at(0.95)+25*time.Millisecond { // of ten percent that would take 50 ms more
-		t.Errorf("p95 is %v", got)
+		wrong = append(wrong, fmt.Sprintf("p95 is %v", got))
 	}
 	if later.failed > len(later.took)/100 {
-		t.Errorf("%d of %d reads failed, the latest by %v", later.failed, len(later.took), later.why)
+		wrong = append(wrong, fmt.Sprintf("%d of %d reads failed, the latest by %v", later.failed, len(later.took), later.why))
 	}
-	link.slow(0, 0)
+	if conns > 50 { // one for each slow reply would be 300
+		wrong = append(wrong, fmt.Sprintf("%d connections", conns))
+	}
+	return wrong
 }
 
 // TestAllRepliesSlower: the timeout, and nothing sooner, is what a reply of a node that has become slow as a whole gets.
