@@ -346,7 +346,7 @@ func TestLoaderContext(t *testing.T) {
 // TestLoaderGoexit: a loader that ends its goroutine is an error of its callers, and the key can be loaded at once.
 func TestLoaderGoexit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCache(t, open(t, clienttest.Start(t, 1).Config()), client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, Load: echo})
+		c := newCache(t, open(t, clienttest.Start(t, 1).Config()), client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, Load: echo, NoErrorBackoff: true})
 		exits := func(context.Context, string) (string, error) { runtime.Goexit(); return "", nil }
 		start := time.Now()
 		for _, o := range []client.GetOptions{{}, {NoFill: true}, {Refresh: true}} {

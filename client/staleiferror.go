@@ -149,8 +149,8 @@ func (c *Cache[V]) withoutLoad(ctx context.Context, s *slot[V], load loader[V], 
 	case last == nil || o.NoFill || !c.hasSpare(s, o, now):
 		return r, nil, false
 	}
-	if r, err = c.instead(ctx, s, o, last); err != nil {
-		return r, nil, false
+	if r, err = c.instead(ctx, s, o, last); err != nil { // it could not be decoded: load
+		return r, nil, false //nolint:nilerr // as said
 	}
 	c.loadBehind(ctx, s, load, stampede.Expired)
 	return r, nil, true
