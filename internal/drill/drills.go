@@ -41,7 +41,7 @@ func drills() []drill {
 			strike: func(w *world) { w.sentinels.Kill(0) },
 			heal:   func(w *world) { w.sentinels.Restart(0) }},
 		{name: "20 failovers", own: playFailovers, setting: setting{replicas: 2, processes: 1, client: preferPrimary}},
-		{name: "50 ms more for 10 % of a node's replies", quick: true, checks: oneNode, setting: setting{proxied: []int{0, 1}},
+		{name: "50 ms more for 10 % of a node's replies", checks: oneNode, setting: setting{proxied: []int{0, 1}},
 			strike: func(w *world) {
 				w.throughProxies(w.target(), func(p *redistest.Proxy) { p.ToClient().DelaySome(slowShare, slowBy) })
 			},
@@ -58,7 +58,7 @@ func drills() []drill {
 		{name: "all nodes stopped, and back", checks: []func(*outcome) check{noErrors, capKept, hitsBack(backLimit), noSecondWave, fresh}, after: 10 * time.Second,
 			strike: func(w *world) { w.all((*redistest.Server).Stop) },
 			heal:   func(w *world) { w.all((*redistest.Server).Cont) }},
-		{name: "all nodes killed, back empty", quick: true, setting: setting{cold: true, client: sharedCap}, before: 40 * time.Second, lasts: 10 * time.Second, after: backLimit + 2*time.Second,
+		{name: "all nodes killed, back empty", quick: true, setting: setting{cold: true, client: sharedCap}, before: 30 * time.Second, lasts: 10 * time.Second, after: backLimit + 2*time.Second,
 			checks: []func(*outcome) check{onlyOverload, atTheCap(sourceLatency + allDeadSlower), refusedAtOnce, capKept, hitsBack(backLimit), noSecondWave, fresh},
 			strike: func(w *world) {
 				w.db.Slow(allDeadSlower)
