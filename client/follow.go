@@ -28,6 +28,8 @@ const (
 	namedFor = 2 * time.Second
 	// silentFor is after how much silence of all Sentinels their word is done without.
 	silentFor = 2 * time.Second
+	// moveDue is how long after a server was found to be a replica commands wait for the move to the new primary.
+	moveDue = time.Second
 	// maxTried bounds the memory of who was asked.
 	maxTried = 64
 	// notBack is how long a majority must be newer than a move to undo it.
@@ -57,8 +59,9 @@ const (
 // One thing more: after a promotion that was followed before its announcement, the Sentinels still name the old primary for a second. If it is restarted just then, it is a primary, and the
 // majority's. So a majority brings nobody back to where it came from unless it has seen a failover since (its epoch is higher), or 30 s later.
 type following struct {
-	history  string // id of the history of the primary that we have; "": we have met none
-	demoted  bool   // it says that it is a replica
+	history  string    // id of the history of the primary that we have; "": we have met none
+	demoted  bool      // it says that it is a replica
+	since    time.Time // when it first said so
 	sick     time.Time
 	named    map[string]time.Time // by a Sentinel, and when
 	majority string               // whom most Sentinels named when they were asked last
@@ -347,17 +350,36 @@ func (sh *shard) moveTo(ctx context.Context, addr string, r redisnode.Replicatio
 	return true
 }
 
-// movedOn is for commands that a node has refused because its server is a replica now: it waits for the move that is due, for two operation timeouts at the most, and
-// says whether they are worth another try.
-func (c *Client) movedOn(node int, results []redisnode.Result) bool {
+// demote notes that the server says that it is a replica. The caller holds mu.
+func (sh *shard) demote(now time.Time) {
+	if !sh.demoted {
+		sh.demoted, sh.since = true, now
+	}
+	signal(sh.news)
+}
+
+// movedOn is for commands that a node has refused because its server is a replica now, or that were not sent to it because that is known: it waits for the move that is due, for
+// two operation timeouts at the most, and says whether they are worth another try. from is where they were sent. If no move comes for a second, nobody waits for it any more.
+func (c *Client) movedOn(node int, from string, results []redisnode.Result) bool {
 	sh := c.shards[node]
-	if c.sentinels == nil || sh == nil || !slices.ContainsFunc(results, func(r redisnode.Result) bool { return redisnode.IsReadOnly(r.Err) }) {
+	if c.sentinels == nil || sh == nil || !slices.ContainsFunc(results, func(r redisnode.Result) bool { return redisnode.IsReadOnly(r.Err) || redisnode.IsDown(r.Err) }) {
 		return false
 	}
+	readOnly := slices.ContainsFunc(results, func(r redisnode.Result) bool { return redisnode.IsReadOnly(r.Err) })
 	sh.mu.Lock()
-	sh.demoted, sh.asked = true, time.Time{}
-	moved := sh.moved
+	if c.nodes[node].Addr() != from {
+		sh.mu.Unlock()
+		return true // meanwhile
+	}
+	if readOnly {
+		sh.demote(time.Now())
+		sh.asked = time.Time{}
+	}
+	moved, due := sh.moved, sh.demoted && time.Since(sh.since) < moveDue
 	sh.mu.Unlock()
+	if !due {
+		return false
+	}
 	signal(sh.news)
 	timer := time.NewTimer(2 * c.cfg.OperationTimeout)
 	defer timer.Stop()

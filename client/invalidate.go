@@ -188,8 +188,9 @@ func (c *Cache[V]) onNode(ctx context.Context, op string, slots []*slot[V], do s
 		part := slots[:min(len(slots), maxScripts)]
 		slots = slots[len(part):]
 		trouble := false
+		at := part[0].node.Addr()
 		results, sent := do.run(ctx, part)
-		if c.client.movedOn(part[0].owner, results) {
+		if c.client.movedOn(part[0].owner, at, results) {
 			results, sent = do.run(ctx, part)
 		}
 		for i, r := range results {

@@ -107,11 +107,11 @@ func (sh *shard) primarySaid(r redisnode.Replication) {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.demoted = r.Role != redisnode.RolePrimary
-	if sh.demoted {
-		signal(sh.news)
+	if r.Role != redisnode.RolePrimary {
+		sh.demote(r.At)
 		return
 	}
+	sh.demoted = false
 	sh.history, sh.saw = r.ID, r.At
 	last := len(sh.heard) - 1
 	if last < 0 || sh.heard[last].id != r.ID || r.At.Sub(sh.heard[last].at) >= positionEvery {
