@@ -47,14 +47,17 @@ func (p *process) read(ctx context.Context, due time.Time, rank int) {
 	before := p.troubles()
 	r, err := p.cache.Lookup(ctx, p.world.ids[rank])
 	done := time.Now()
-	s := sample{at: due.Sub(p.world.began), took: done.Sub(due), late: asked.Sub(due), age: r.Age, rank: int32(rank), node: p.world.owners[rank]}
+	s := sample{at: due.Sub(p.world.began), took: done.Sub(due), late: asked.Sub(due), age: r.Age, rank: int32(rank), node: p.world.owners[rank], from: -1}
 	switch {
 	case errors.Is(err, client.ErrOverloaded):
 		s.end = refused
 	case err != nil:
 		s.end = failed
 	default:
-		s.end = p.world.endOf(&r)
+		s.end = endOf(&r)
+		if s.end != fromL1 {
+			s.from = p.world.numbers[r.Node]
+		}
 		p.rec.Read(answer(p.world.ids[rank], op.Began, rank, &r, s.end, p.troubles() > before))
 	}
 	p.mu.Lock()

@@ -70,7 +70,7 @@ func drills() []drill {
 			}},
 		{name: "eviction storm at maxmemory", checks: []func(*outcome) check{noErrors, capKept, fresh},
 			setting: setting{args: []string{"--maxmemory", "20mb", "--maxmemory-policy", "allkeys-lru"}}, every: 10 * time.Millisecond, again: flood},
-		{name: "200 clients connect anew at once", checks: []func(*outcome) check{noErrors, thenAsBefore, capKept, fresh}, setting: setting{idle: 198},
+		{name: "200 clients connect anew at once", checks: []func(*outcome) check{noErrors, connectAnew(600), capKept, fresh}, setting: setting{idle: 198},
 			strike: func(w *world) { w.all(dropConnections) }},
 		{name: "the database is slow", setting: sourceSetting, before: 12 * time.Second, lasts: 10 * time.Second, after: 10 * time.Second,
 			checks: []func(*outcome) check{onlyOverload, hotAnswered, capKept, fresh},

@@ -33,19 +33,13 @@ func (w *world) cpu(ctx context.Context) time.Duration {
 	return total
 }
 
-// keysRead is how many keys were asked for at each node since its start; 0 of one that does not answer.
-func (w *world) keysRead(ctx context.Context) []uint64 {
-	reads := make([]uint64, len(w.servers))
-	all := w.figures(ctx, "stats")
-	for i := range w.servers {
-		for _, s := range w.group(i) {
-			for _, name := range []string{"keyspace_hits", "keyspace_misses"} {
-				n, _ := strconv.ParseUint(all[s][name], 10, 64)
-				reads[i] += n
-			}
-		}
+// connects is how many connections the servers have accepted since their start.
+func (w *world) connects(ctx context.Context) (n int) {
+	for _, fields := range w.figures(ctx, "stats") {
+		one, _ := strconv.Atoi(fields["total_connections_received"])
+		n += one
 	}
-	return reads
+	return n
 }
 
 // figures asks all servers for a section of INFO. It has nothing of those that do not answer.

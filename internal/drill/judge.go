@@ -23,6 +23,7 @@ const (
 	operationTimeout = 50 * time.Millisecond // client.DefaultOperationTimeout
 	laterFactor      = 1.5                   // p99 once the fault is known, as a multiple of p99 before it
 	fewest           = 100                   // reads of a window; fewer say nothing of a p99
+	waveFactor       = 1.1                   // of the database's queries in the worst second before: more is another wave
 	backShare        = 0.95                  // of the old hit ratio: then it is back
 	atCapShare       = 0.8                   // of the cap's speed: then the service goes on at the cap's speed
 	refusalLimit     = time.Millisecond      // for half of those who are refused: no timer, no round trip
@@ -211,16 +212,18 @@ func refusedAtOnce(o *outcome) check {
 	return check{text: fmt.Sprintf("half of the %s refused learnt it within %s (at most %s)", thousands(len(no)), short(half), short(refusalLimit)), ok: len(no) >= fewest && half <= refusalLimit}
 }
 
-// noSecondWave: in no second after the end of the fault is the database asked more than in the fault.
+// noSecondWave: in no second after the end of the fault is the database asked more than in the worst before: in the fault, or when the traffic began on empty nodes.
 func noSecondWave(o *outcome) check {
-	var in, after float64
-	for _, s := range parts(o.first().to, time.Second, int((o.healed-o.first().to)/time.Second)) {
-		in = max(in, o.queries(s))
+	before, after := o.most(0, o.healed), o.most(o.healed, o.over)
+	return check{text: fmt.Sprintf("%s queries a second at most afterwards (%s before)", thousands(int(after)), thousands(int(before))), ok: before > 0 && after <= before*waveFactor}
+}
+
+// most is the largest number of queries in a second of a span.
+func (o *outcome) most(from, to time.Duration) (most float64) {
+	for _, s := range parts(from, time.Second, int((to-from)/time.Second)) {
+		most = max(most, o.queries(s))
 	}
-	for _, s := range parts(o.healed, time.Second, int((o.over-o.healed)/time.Second)) {
-		after = max(after, o.queries(s))
-	}
-	return check{text: fmt.Sprintf("%s queries a second at most afterwards (%s in the fault)", thousands(int(after)), thousands(int(in))), ok: in > 0 && after <= in*1.1}
+	return most
 }
 
 // hotAnswered: whatever the database does, users of the hottest keys get an answer.
@@ -271,14 +274,25 @@ func gutterHits(o *outcome) check {
 
 // evenReads: no other node is asked for much more than before.
 func evenReads(o *outcome) check {
+	b := o.before()
+	before, struck := span{b[0].from, b[len(b)-1].to}, span{o.first().to, o.healed}
 	worst, which := 0.0, 0
-	for i := range o.reads[0] {
-		if i == o.targeted || o.reads[0][i] == 0 {
-			continue
-		}
-		if f := float64(o.reads[1][i]) / float64(o.reads[0][i]); f > worst {
-			worst, which = f, i
+	for i := range o.size {
+		if was := o.asked(i, before); i != o.targeted && was > 0 && o.asked(i, struck)/was > worst {
+			worst, which = o.asked(i, struck)/was, i
 		}
 	}
-	return check{text: fmt.Sprintf("node-%d gets %.2f of its reads before (at most %.1f)", which, worst, gutterLoad), ok: worst > 0 && worst <= gutterLoad}
+	return check{text: fmt.Sprintf("%s gets %.2f of its reads before (at most %.1f)", nodeID(which), worst, gutterLoad), ok: worst > 0 && worst <= gutterLoad}
+}
+
+// asked is how many reads a node is asked for, a second.
+func (o *outcome) asked(node int, s span) float64 {
+	return float64(count(in(o.samples, s), func(s *sample) bool { return int(s.from) == node })) / (s.to - s.from).Seconds()
+}
+
+// connectAnew: so many connections were made in the fault, or it has tested nothing.
+func connectAnew(least int) func(o *outcome) check {
+	return func(o *outcome) check {
+		return check{text: fmt.Sprintf("%s connections made anew (at least %s)", thousands(o.connects), thousands(least)), ok: o.connects >= least}
+	}
 }

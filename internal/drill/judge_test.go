@@ -103,12 +103,9 @@ func TestChecks(t *testing.T) {
 		}, true, "within 0 us"},
 		{"nobody refused", refusedAtOnce, nil, false, "half of the 0 refused"},
 
-		{"no second wave", noSecondWave, nil, true, "100 queries a second at most afterwards (100 in the fault)"},
-		{"a second wave", noSecondWave, func(o *outcome) {
-			for i := 161; i < len(o.source); i++ {
-				o.source[i].queries += 20
-			}
-		}, false, "120 queries a second at most afterwards (100 in the fault)"},
+		{"no second wave", noSecondWave, nil, true, "100 queries a second at most afterwards (100 before)"},
+		{"a second wave", noSecondWave, asked(16*second, 20), false, "120 queries a second at most afterwards (100 before)"},
+		{"the same wave as before", noSecondWave, func(o *outcome) { asked(0, 20)(o); asked(16*second, 20)(o) }, true, "120 queries a second at most afterwards (120 before)"},
 		{"no wave at all", noSecondWave, func(o *outcome) { o.source = nil }, false, "0 queries"},
 
 		{"hot keys answered", hotAnswered, nil, true, "0 of 2,400 reads of hot keys not answered"},
@@ -126,9 +123,12 @@ func TestChecks(t *testing.T) {
 		{"a gutter", gutterHits, ofNode(1), true, "hit ratio of the dead node's keys 60.0 % in the last 10 s of 7.0 s (above 50.0 %)"},
 		{"no gutter", gutterHits, func(o *outcome) { ofNode(1)(o); o.each(13*second, 14*second, missed) }, false, "hit ratio of the dead node's keys 50.0 %"},
 		{"no reads of the dead node's keys", gutterHits, func(o *outcome) { o.targeted = 1 }, false, ""},
-		{"even reads", evenReads, func(o *outcome) { o.reads = [2][]uint64{{100, 100, 100}, {0, 160, 90}} }, true, "node-1 gets 1.60 of its reads before (at most 1.6)"},
-		{"uneven reads", evenReads, func(o *outcome) { o.reads = [2][]uint64{{100, 100, 100}, {0, 120, 161}} }, false, "node-2 gets 1.61"},
-		{"no reads", evenReads, func(o *outcome) { o.reads = [2][]uint64{{100, 100}, {0, 0}} }, false, ""},
+		{"connections made anew", connectAnew(600), func(o *outcome) { o.connects = 600 }, true, "600 connections made anew (at least 600)"},
+		{"nothing to connect anew", connectAnew(600), func(o *outcome) { o.connects = 599 }, false, "599 connections"},
+
+		{"even reads", evenReads, asks(0.3, 0.48), true, "node-1 gets 1.60 of its reads before (at most 1.6)"},
+		{"uneven reads", evenReads, asks(0.3, 0.49), false, "node-1 gets 1.63"},
+		{"no reads", evenReads, nil, false, ""},
 	} {
 		o := steady()
 		if c.make != nil {
@@ -149,6 +149,35 @@ func ofNode(n int) func(*outcome) {
 				s.end = fromLoad
 			}
 		})
+	}
+}
+
+// asks lets a share of the reads be asked of node 1, another one once the node 0 is struck, and the rest of node 2.
+func asks(before, struck float64) func(*outcome) {
+	return func(o *outcome) {
+		o.size = 3
+		for i := range o.samples {
+			s := &o.samples[i]
+			s.from = 2
+			want := before
+			if s.at >= 7*second {
+				want = struck
+			}
+			if i%100 < int(100*want) {
+				s.from = 1
+			}
+		}
+	}
+}
+
+// asked adds queries of the database at a time.
+func asked(at time.Duration, n uint64) func(*outcome) {
+	return func(o *outcome) {
+		for i := range o.source {
+			if o.source[i].at > at {
+				o.source[i].queries += n
+			}
+		}
 	}
 }
 

@@ -60,7 +60,8 @@ type outcome struct {
 	report               stalecheck.Report
 	errors               map[string]int
 	targeted             int           // the number of the node that was struck
-	reads                [2][]uint64   // keys read of each node, healthy and struck
+	size                 int           // how many nodes there are
+	connects             int           // connections that were made in the fault
 	loads                map[int]int   // of the hottest keys, by rank: the most in any second after the end of the fault
 	ttl                  time.Duration // of the entries
 	busy                 float64       // share of the machine that was used while all was healthy, by this process and the servers
@@ -73,7 +74,7 @@ func play(ctx context.Context, cfg config, d *drill) (o *outcome, err error) {
 	if err != nil {
 		return nil, err
 	}
-	o = &outcome{config: cfg, limit: loadCap, ttl: w.ttl, targeted: w.target(), loads: make(map[int]int)}
+	o = &outcome{config: cfg, limit: loadCap, ttl: w.ttl, targeted: w.target(), size: w.nodes, loads: make(map[int]int)}
 	if err := o.run(ctx, w, d); err != nil {
 		return nil, err
 	}
@@ -115,22 +116,20 @@ func or(d, def time.Duration) time.Duration {
 	return d
 }
 
-// healthy waits, and measures what the load takes of the machine and of each node.
+// healthy waits, and measures what the load takes of the machine.
 func (o *outcome) healthy(ctx context.Context, w *world, lasts time.Duration) {
 	pause(ctx, lasts/4) // connections are made, hot keys are found
-	began, used, reads := time.Now(), w.cpu(ctx), w.keysRead(ctx)
+	began, used := time.Now(), w.cpu(ctx)
 	pause(ctx, lasts-lasts/4)
-	took := time.Since(began)
-	o.busy = (w.cpu(ctx) - used).Seconds() / took.Seconds() / cores()
-	o.reads[0] = since(reads, w.keysRead(ctx), took)
+	o.busy = (w.cpu(ctx) - used).Seconds() / time.Since(began).Seconds() / cores()
 }
 
 // fault strikes and mends.
 func (o *outcome) fault(ctx context.Context, w *world, d *drill) {
 	w.checker.Phase(struck, stalecheck.Now())
+	connects := w.connects(ctx)
 	o.struck = time.Since(w.began)
 	call(d.strike, w)
-	began, reads := time.Now(), w.keysRead(ctx)
 	end, cancel := context.WithTimeout(ctx, o.scaled(or(d.lasts, strikeTime)))
 	defer cancel()
 	for d.again != nil && end.Err() == nil {
@@ -138,7 +137,7 @@ func (o *outcome) fault(ctx context.Context, w *world, d *drill) {
 		pause(end, d.every)
 	}
 	<-end.Done()
-	o.reads[1] = since(reads, w.keysRead(ctx), time.Since(began))
+	o.connects = w.connects(ctx) - connects
 	o.healed = time.Since(w.began)
 	call(d.heal, w)
 	w.checker.Phase(mended, stalecheck.Now())
@@ -159,17 +158,6 @@ func call(f func(*world), w *world) {
 	if f != nil {
 		f(w)
 	}
-}
-
-// since are the differences, a second.
-func since(before, after []uint64, took time.Duration) []uint64 {
-	d := make([]uint64, len(before))
-	for i := range d {
-		if after[i] > before[i] { // a server that was restarted begins anew, and a dead one tells nothing
-			d[i] = uint64(float64(after[i]-before[i])/took.Seconds() + 0.5)
-		}
-	}
-	return d
 }
 
 // watch looks at the database ten times a second, and hands what was read to the checker.

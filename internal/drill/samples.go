@@ -29,6 +29,7 @@ type sample struct {
 	age  time.Duration // of the answer
 	rank int32         // of its key, the most popular first
 	node int16         // the number of the node that owns its key
+	from int16         // the same of the node that was asked, which is another one in the gutter; -1: none was
 	end  ending
 }
 

@@ -48,8 +48,9 @@ type world struct {
 	setting
 	keys      int
 	guard     string
-	ids       []string // of the keys, by rank
-	owners    []int16  // of the keys: the numbers of their nodes
+	ids       []string         // of the keys, by rank
+	owners    []int16          // of the keys: the numbers of their nodes
+	numbers   map[string]int16 // of the nodes, by id
 	db        *workload.Database
 	values    atomic.Uint64              // the last one written; no two writes have the same
 	servers   []*redistest.Server        // the primaries, at the start
@@ -239,13 +240,13 @@ func (w *world) ringNodes(process int) []ring.Node {
 
 // findOwners asks the client where each key lives.
 func (w *world) findOwners() {
-	numbers := make(map[string]int16)
+	w.numbers = make(map[string]int16)
 	for i := range w.servers {
-		numbers[nodeID(i)] = int16(i)
+		w.numbers[nodeID(i)] = int16(i)
 	}
 	for _, id := range w.ids {
 		node, _ := w.processes[0].cache.Where(id)
-		w.owners = append(w.owners, numbers[node])
+		w.owners = append(w.owners, w.numbers[node])
 	}
 }
 
@@ -253,7 +254,7 @@ func (w *world) findOwners() {
 func (w *world) target() int { return int(w.owners[0]) }
 
 // endOf says where an answer came from.
-func (w *world) endOf(r *client.Result[[]byte]) ending {
+func endOf(r *client.Result[[]byte]) ending {
 	switch {
 	case r.LoadErr != nil:
 		return fromStale
