@@ -79,14 +79,14 @@ func drills() []drill {
 		{name: "the database fails", quick: true, setting: sourceSetting, before: 12 * time.Second, lasts: 15 * time.Second, after: 10 * time.Second,
 			checks: []func(*outcome) check{hotAnswered, hotStale, capKept, noHerd(2), fresh},
 			strike: func(w *world) {
-				w.pauseWrites()
+				w.endWrites()
 				w.db.Fail(errors.New("the database refuses connections"))
 			},
 			heal: func(w *world) { w.db.Fail(nil) }},
 		{name: "the database is dead for 30 s", setting: sourceSetting, before: 12 * time.Second, lasts: 30 * time.Second, after: 15 * time.Second,
 			checks: []func(*outcome) check{hotAnswered, hotStale, capKept, noHerd(2), hitsBack(15 * time.Second), fresh},
 			strike: func(w *world) {
-				w.pauseWrites()
+				w.endWrites()
 				w.db.Hang(true)
 			},
 			heal: func(w *world) { w.db.Hang(false) }},
@@ -100,6 +100,7 @@ const (
 	slowSource    = 95 * time.Millisecond
 	backLimit     = 30 * time.Second
 	resetShare    = 0.2
+	lastLoads     = 500 * time.Millisecond
 	failoverTime  = 12 * time.Second // Sentinel needs some 2 s
 )
 
@@ -119,6 +120,13 @@ func (w *world) all(do func(*redistest.Server)) {
 	for _, s := range w.servers {
 		do(s)
 	}
+}
+
+// endWrites ends the writes before the database does: a program whose database is gone begins none. What the last ones have invalidated is loaded again by then; it could not
+// be served, however old it may be.
+func (w *world) endWrites() {
+	w.stopWriting()
+	time.Sleep(lastLoads)
 }
 
 // throughProxies does something to every process's way to a node.

@@ -229,7 +229,11 @@ func (o *outcome) most(from, to time.Duration) (most float64) {
 // hotAnswered: whatever the database does, users of the hottest keys get an answer.
 func hotAnswered(o *outcome) check {
 	hot := o.hot()
-	return check{text: fmt.Sprintf("%d of %s reads of hot keys not answered", count(hot, unanswered), thousands(len(hot))), ok: len(hot) >= fewest && count(hot, unanswered) == 0}
+	text := fmt.Sprintf("%s of %s reads of hot keys not answered", thousands(count(hot, unanswered)), thousands(len(hot)))
+	if count(hot, unanswered) > 0 {
+		text += o.firstError()
+	}
+	return check{text: text, ok: len(hot) >= fewest && count(hot, unanswered) == 0}
 }
 
 // hotStale: while the database does not answer at all, those are old answers that say so, with their age.

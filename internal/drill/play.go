@@ -89,7 +89,7 @@ func (o *outcome) run(ctx context.Context, w *world, d *drill) (err error) {
 	w.began = time.Now()
 	writing, stopWriting := context.WithCancel(ctx)
 	defer stopWriting()
-	w.pauseWrites = stopWriting
+	w.stopWriting = stopWriting
 	if err := w.traffic(ctx, writing, o.rate, o.seed); err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ type world struct {
 	began     time.Time // of the traffic
 	crowd     sync.WaitGroup
 
-	pauseWrites func() // ends the writes of the run: a program whose database is gone begins none
+	stopWriting func() // ends the writes of the run
 }
 
 // launch starts servers, proxies and processes, and warms the cache. The world is not nil, also with an error: close it.
