@@ -52,38 +52,38 @@ func wantShare(t *testing.T, when string, cl *client.Client, live, share, limit 
 func TestFleetLoads(t *testing.T) {
 	bubble(t, 6, func(t *testing.T, nodes *clienttest.Nodes) {
 		cfg := nodes.Config()
-		first := joins(t, cfg, 100)
-		wantShare(t, "alone", first, 1, 100, 40)
+		first := joins(t, cfg, 60)
+		wantShare(t, "alone", first, 1, 60, 40)
 		var fleet []*client.Client
-		for range 9 {
-			fleet = append(fleet, joins(t, cfg, 100))
+		for range 5 {
+			fleet = append(fleet, joins(t, cfg, 60))
 		}
-		wantShare(t, "the last one", fleet[8], 10, 10, 10)
+		wantShare(t, "the last one", fleet[4], 6, 10, 10)
 		other := cfg
 		other.Namespace = "other"
-		stranger := joins(t, other, 100)
-		wantShare(t, "another fleet", stranger, 1, 100, 40)
+		stranger := joins(t, other, 60)
+		wantShare(t, "another fleet", stranger, 1, 60, 40)
 		leave(t, stranger)
 		time.Sleep(3 * time.Second)
-		wantShare(t, "the first one", first, 10, 10, 10)
-		for _, cl := range fleet[:5] {
+		wantShare(t, "the first one", first, 6, 10, 10)
+		for _, cl := range fleet[:3] {
 			leave(t, cl)
 		}
 		time.Sleep(50 * time.Second)
-		wantShare(t, "half have left", first, 10, 10, 10)
+		wantShare(t, "half have left", first, 6, 10, 10)
 		time.Sleep(30 * time.Second)
-		wantShare(t, "half have left for good", first, 5, 20, 20)
+		wantShare(t, "half have left for good", first, 3, 20, 20)
 		other.Namespace = "crowded"
 		var crowd []*client.Client
-		for range 8 {
-			crowd = append(crowd, joins(t, other, 5))
+		for range 4 {
+			crowd = append(crowd, joins(t, other, 3))
 		}
-		wantShare(t, "more than there are places", crowd[7], 8, 1, 1)
+		wantShare(t, "more than there are places", crowd[3], 4, 1, 1)
 		fleet = append(fleet, crowd...)
 		if n := len(nodes.Node(5).Keys()); n != 0 {
 			t.Errorf("%d keys on the sixth node", n)
 		}
-		for _, cl := range fleet[5:] {
+		for _, cl := range fleet[3:] {
 			leave(t, cl)
 		}
 		leave(t, first)
@@ -147,7 +147,7 @@ func TestFleetLoads_NodesDown(t *testing.T) {
 		}
 		late := joins(t, nodes.Config(), 20)
 		wantShare(t, "one that starts now", late, 0, 1, 1)
-		time.Sleep(2 * time.Minute)
+		time.Sleep(80 * time.Second)
 		wantShare(t, "nobody answers", fleet[0], 4, 5, 5)
 		nodes.Node(1).Flush()
 		nodes.Node(1).Up()
@@ -155,7 +155,7 @@ func TestFleetLoads_NodesDown(t *testing.T) {
 		wantShare(t, "one node is back", fleet[0], 5, 4, 4)
 		wantShare(t, "and for the late one", late, 5, 4, 4)
 		nodes.Node(1).Flush()
-		time.Sleep(2 * time.Minute)
+		time.Sleep(30 * time.Second)
 		wantShare(t, "it was flushed", fleet[0], 5, 4, 4)
 		for i := range 3 {
 			nodes.Node(i).Up()
@@ -194,7 +194,7 @@ func TestFleetLoads_Partition(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var crowd sync.WaitGroup
 		for _, c := range caches {
-			for i := range 10 {
+			for i := range 4 {
 				crowd.Go(func() {
 					for n := 0; ctx.Err() == nil; n++ {
 						c.GetWith(ctx, fmt.Sprint(i, n), nil, client.GetOptions{NoFill: true})

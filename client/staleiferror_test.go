@@ -118,7 +118,7 @@ func TestStaleIfError_RecoversBehindTheReaders(t *testing.T) {
 	})
 }
 
-// TestStaleIfError_Overloaded: who has an old entry does not queue for a place, and who has none gets it, also when it joined a load that would not queue.
+// TestStaleIfError_Overloaded: who has an old entry does not queue for a place, and stands before nobody who has none.
 func TestStaleIfError_Overloaded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, nodes *clienttest.Nodes) {
 		src := &flaky{row: "v1"}
@@ -182,6 +182,11 @@ func TestStaleIfError_NeverWhatIsKnownToBeInvalidated(t *testing.T) {
 						}
 						if err := invalidate(c); (err != nil) != lost {
 							t.Error(err)
+						}
+						if !lost && l1 == client.L1All { // before the node has said that it is gone
+							nodes.Node(0).Down()
+							wantError(t, c, "k", errDatabase)
+							nodes.Node(0).Up()
 						}
 						wantError(t, c, "k", errDatabase)
 						if lost {
