@@ -109,15 +109,23 @@ func (b *breaker) admit(op string) error {
 	return b.refusal(g, op)
 }
 
-// shut is admit that asks only whether nothing is sent: for those who will ask for each command once more.
+// shut is admit that asks only whether nothing is sent: for those who will ask for each command once more, and for what is not to be shed by shares.
 func (b *breaker) shut(op string) error {
-	g := b.gate.Load()
-	if g == nil || g.share > 0 {
-		return nil
+	if g := b.barred(); g != nil {
+		return b.refusal(g, op)
 	}
-	return b.refusal(g, op)
+	return nil
 }
 
+// barred is the gate where nothing is sent; nil: something is.
+func (b *breaker) barred() *gate {
+	if g := b.gate.Load(); g != nil && g.share == 0 {
+		return g
+	}
+	return nil
+}
+
+// refusal is what an operation gets that is not sent. It costs an allocation, but for the reads that are many.
 func (b *breaker) refusal(g *gate, op string) error {
 	switch op {
 	case "GET":

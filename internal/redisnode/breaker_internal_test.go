@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -420,4 +421,41 @@ func BenchmarkBreakerClosed(b *testing.B) {
 			}
 		})
 	})
+}
+
+// TestBeatAcrossAMove: a heartbeat that the old server leaves unanswered says nothing about the one that the node has moved to.
+func TestBeatAcrossAMove(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	n, err := New(Config{ID: "a", Addr: silent.Addr().String(), Timeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = n.Close() }()
+	defer n.breaker.run()()
+	var h health
+	h.beat(t.Context(), n)
+	if n.breaker.misses != 1 {
+		t.Fatalf("%d misses after a beat that was not answered", n.breaker.misses)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.beat(t.Context(), n)
+	}()
+	for deadline := time.Now().Add(10 * time.Second); n.Session().asking.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no beat")
+		}
+	}
+	n.Move(Unknown, "")
+	<-done
+	n.breaker.mu.Lock()
+	defer n.breaker.mu.Unlock()
+	if n.breaker.misses != 0 || n.breaker.watching.Load() {
+		t.Errorf("%d misses are held against the new server: %v", n.breaker.misses, n.breaker.why)
+	}
 }

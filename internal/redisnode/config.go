@@ -32,6 +32,12 @@ type Script struct {
 	Name, Source, SHA1 string
 }
 
+// NewScript is the script with that name and text.
+func NewScript(name, source string) Script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+	return Script{Name: name, Source: source, SHA1: hex.EncodeToString(sum[:])}
+}
+
 // Config says which node to talk to, and how.
 type Config struct {
 	// ID names the node in errors. It must be given.
@@ -43,7 +49,7 @@ type Config struct {
 	// ends after one Timeout, after two if it had to wait for a connection first. A node that
 	// answers each step just in time can take five: place, dial, HELLO, INFO, the command.
 	//
-	// Get and GetBeside wait for less where, of late, at least one of a hundred replies took more than six times the median, and more than 3 ms: after that time they
+	// Get and GetBeside wait for less where, of late, at least one of a hundred replies, and three of them, took more than six times the median, and more than 3 ms: after that time they
 	// ask anew over another connection, and again after twice as long, and so on until one Timeout has passed.
 	Timeout time.Duration
 	// PoolSize is the largest number of connections, and so of operations under way at once;
@@ -93,7 +99,7 @@ func (c *Config) validate() error {
 		return fmt.Errorf("redisnode: PoolSize of node %q is %d: must not be negative", c.ID, c.PoolSize)
 	}
 	for i, s := range c.Scripts {
-		if sum := sha1.Sum([]byte(s.Source)); s.SHA1 != hex.EncodeToString(sum[:]) { //nolint:gosec // see the import
+		if s.SHA1 != NewScript(s.Name, s.Source).SHA1 {
 			return fmt.Errorf("redisnode: Scripts[%d].SHA1 of node %q is %q: must be the SHA-1 of %q in lower-case hex", i, c.ID, s.SHA1, s.Name)
 		}
 	}

@@ -187,7 +187,7 @@ func authenticating(err error, reply string) error {
 
 // Ailing reports whether the node is not sent anything ([Down], [Recovering]), or the latest command whose outcome is known failed with trouble
 // ([IsTrouble]); that our own queue for a connection was too long does not count.
-func (n *Node) Ailing() bool { return n.ailing.Load() || n.breaker.shut("") != nil }
+func (n *Node) Ailing() bool { return n.ailing.Load() || n.breaker.barred() != nil }
 
 // answered notes that a command succeeded. It writes only what has changed: it is on every path.
 func (n *Node) answered() {

@@ -38,8 +38,8 @@ func (s *Session) hangUp() {
 // full says that there is to be no further connection: to a node that is down there is one, for the heartbeats. Operations that were waiting for a place in the
 // pool when it went down come here, and would wait once more.
 func (s *Session) full() error {
-	g := s.node.breaker.gate.Load()
-	if g == nil || g.share > 0 {
+	g := s.node.breaker.barred()
+	if g == nil {
 		return nil
 	}
 	s.connsMu.Lock()

@@ -69,7 +69,7 @@ func (h *health) beat(ctx context.Context, n *Node) {
 	if ctx.Err() != nil || n.closed() {
 		return
 	}
-	now, s := time.Now(), n.State()
+	now, s, addr := time.Now(), n.State(), n.Addr()
 	heard := n.breaker.heard.Swap(false)
 	if now.Sub(h.rolled) >= beatEvery-beatSoon {
 		h.rolled = now
@@ -87,7 +87,7 @@ func (h *health) beat(ctx context.Context, n *Node) {
 	default:
 		err = n.Session().ping(ctx)
 	}
-	if ctx.Err() != nil || n.closed() {
+	if ctx.Err() != nil || n.closed() || n.Addr() != addr { // moved meanwhile: what the old server said, or did not, speaks neither for nor against the new one
 		return
 	}
 	now = time.Now()

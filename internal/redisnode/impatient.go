@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// impatientSlots is how many reads (or batches of them) are under way at once while some are slow and their callers have left: a slow one keeps its
-// slot. The rest of the pool is for scripts.
-const impatientSlots = 12
+// impatientSlots is how many reads (or batches of them) a node with that many connections has under way at once while some are slow and their callers have
+// left: a slow one keeps its slot. A quarter of the pool is left to scripts.
+func impatientSlots(poolSize int) int { return max(readSlots, poolSize*3/4) }
 
 // slowTimes is how many timeouts a read that its callers have left may take. A connection whose reply does not come in time is closed, and to make another one
 // takes three replies more of a node that is slow to reply.
@@ -56,7 +56,7 @@ func (q *reads) queueUp(key, beside string) (*read, error) {
 		return nil, &Error{Node: q.node.cfg.ID, Op: "GET", Err: ErrClosed}
 	}
 	r := q.join(key, beside)
-	if q.busy < impatientSlots {
+	if q.busy < impatientSlots(q.node.cfg.PoolSize) {
 		q.busy++
 		q.workers.Go(q.drain)
 	}

@@ -16,9 +16,6 @@ func (l limiter) Allow() error {
 	return nil
 }
 
-// ReportResult implements redis.Limiter.
-func (l limiter) ReportResult(err error) { l.Limiter.ReportResult(err) }
-
 // limited is a refusal by the user's limiter.
 type limited struct{ err error }
 

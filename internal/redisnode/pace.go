@@ -20,7 +20,7 @@ const (
 	fewSlow  = 3
 	// paceKeep is what is kept of the counts from one heartbeat to the next: the estimate forgets half in a second.
 	paceKeep = 0.875
-	// paceBuckets of a quarter of an octave each, from 16 us to 2 s.
+	// paceBuckets of a quarter of an octave each, from 16 us to 4 s.
 	paceBuckets = 68
 )
 

@@ -5,9 +5,7 @@ package redisnode
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // the name under which Redis files a script, not a secret
 	_ "embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -32,10 +30,7 @@ func (c Command) op() string {
 //go:embed incr.lua
 var incrSource string
 
-var incrScript = func() Script {
-	sum := sha1.Sum([]byte(incrSource)) //nolint:gosec // see the import
-	return Script{Name: "incr", Source: incrSource, SHA1: hex.EncodeToString(sum[:])}
-}()
+var incrScript = NewScript("incr", incrSource)
 
 // Do sends one command. A nil reply is nil without an error. It is sent once; after a timeout it may still be carried out later.
 func (s *Session) Do(ctx context.Context, c Command) (any, error) {

@@ -171,20 +171,21 @@ func (s *Sentinels) claim(ctx context.Context, i int, name string) Claim {
 		c.Err = fmt.Errorf("sentinel %s: %w", c.Sentinel, err)
 		return c
 	case len(pair) != 2:
-		if c.Err = failed; failed == nil { // nil: there was no connection, and the commands do not know it
-			c.Err = fmt.Errorf("sentinel %s: the reply is not an address: %q", c.Sentinel, pair)
-		}
+		if failed == nil {
+			failed = fmt.Errorf("the reply is not an address: %q", pair)
+		} // else there was no connection, and the commands do not know it
+		c.Err = fmt.Errorf("sentinel %s: %w", c.Sentinel, failed)
 		return c
 	}
 	c.Addr = net.JoinHostPort(fmt.Sprint(pair[0]), fmt.Sprint(pair[1]))
 	record := pairs(master.Val())
 	c.Epoch, _ = strconv.ParseInt(record["config-epoch"], 10, 64)
-	c.Down = isDown(record["flags"])
+	c.Down = saysDown(record["flags"])
 	return c
 }
 
-// isDown reads the flags of a primary's record: s_down (it finds it down), o_down (enough of them do), failover_in_progress.
-func isDown(flags string) bool {
+// saysDown reads the flags of a primary's record: s_down (it finds it down), o_down (enough of them do), failover_in_progress.
+func saysDown(flags string) bool {
 	for flag := range strings.SplitSeq(flags, ",") {
 		if flag == "s_down" || flag == "o_down" || flag == "failover_in_progress" {
 			return true

@@ -35,7 +35,7 @@ func TestIsDown(t *testing.T) {
 	for flags, want := range map[string]bool{
 		"master": false, "master,disconnected": false, "": false, "s_down,master,disconnected": true, "s_down,o_down,master": true, "master,failover_in_progress": true,
 	} {
-		if got := isDown(flags); got != want {
+		if got := saysDown(flags); got != want {
 			t.Errorf("%q: %t", flags, got)
 		}
 	}

@@ -34,14 +34,15 @@ func (s *Sentinels) Run(ctx context.Context, onNews func(News)) {
 		listeners.Go(func() {
 			for ctx.Err() == nil {
 				s.listen(ctx, addr, onNews)
-				sleepUntil(ctx, newsBackoff/2+rand.N(newsBackoff/2)) //nolint:gosec // a draw, not a secret
+				sleep(ctx, newsBackoff/2+rand.N(newsBackoff/2)) //nolint:gosec // a draw, not a secret
 			}
 		})
 	}
 	listeners.Wait()
 }
 
-func sleepUntil(ctx context.Context, d time.Duration) {
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -63,22 +64,11 @@ func (s *Sentinels) listen(ctx context.Context, addr string, onNews func(News)) 
 	defer func() { _ = client.Close() }()
 	sub := client.PSubscribe(ctx, "*") // connects
 	defer func() { _ = sub.Close() }()
-	var heard atomic.Int64 // since began
+	var heard atomic.Int64 // when something came last, since began
 	began := time.Now()
 	watch.Go(func() {
-		tick := time.NewTicker(newsPing)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-			case <-tick.C:
-				if time.Since(began)-time.Duration(heard.Load()) < newsSilence && sub.Ping(ctx) == nil {
-					continue
-				}
-			}
-			_ = sub.Close() // ends Receive
-			return
-		}
+		pingWhileHeard(ctx, sub, func() time.Duration { return time.Since(began) - time.Duration(heard.Load()) })
+		_ = sub.Close() // ends Receive
 	})
 	for {
 		msg, err := sub.Receive(ctx)
@@ -93,6 +83,22 @@ func (s *Sentinels) listen(ctx context.Context, addr string, onNews func(News)) 
 			if n := parseNews(msg.Channel, msg.Payload); n.Name != "" {
 				n.Sentinel = addr
 				onNews(n)
+			}
+		}
+	}
+}
+
+// pingWhileHeard pings a subscription until it has been silent for too long, cannot be pinged, or ctx ends.
+func pingWhileHeard(ctx context.Context, sub *redis.PubSub, silence func() time.Duration) {
+	tick := time.NewTicker(newsPing)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if silence() >= newsSilence || sub.Ping(ctx) != nil {
+				return
 			}
 		}
 	}
