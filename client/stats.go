@@ -48,7 +48,7 @@ type CacheStats struct {
 	BodiesGone    uint64 // large values whose body was not there though their entry was: evicted, or replaced at that moment. Read again, or a miss
 	Oversized     uint64 // values above MaxValueBytes, returned but not stored
 	Unencodable   uint64 // values that the codec could not encode, returned but not stored
-	NodeErrors    uint64 // commands to nodes that failed, leases included; those that store are FillErrors. NodeStats.LastFailure has the latest error
+	NodeErrors    uint64 // commands to nodes that failed, or were not sent since the node is down, leases included; those that store are FillErrors. NodeStats.LastFailure has the latest error
 }
 
 // counters are the live form of CacheStats.
