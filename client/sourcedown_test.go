@@ -248,3 +248,27 @@ func TestStaleIfError_SourceDown(t *testing.T) {
 		}
 	})
 }
+
+// TestSourceBreaker_KeysAreFreeAgain: keys that were to be left alone for long may be tried as soon as the source is known to be well: it was not their fault.
+func TestSourceBreaker_KeysAreFreeAgain(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, nodes *clienttest.Nodes) {
+		src := &flaky{err: errDatabase}
+		c := newCache(t, open(t, nodes.Config()), client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, Load: src.load})
+		for range 10 { // the next step takes 15 s at least
+			if _, err := c.GetWith(t.Context(), "hot", nil, client.GetOptions{Refresh: true}); !errors.Is(err, errDatabase) {
+				t.Error(err)
+			}
+		}
+		src.set("v", nil, 0)
+		began := time.Now()
+		for i := 0; c.Stats().SourceState != "closed"; i++ {
+			if time.Since(began) > 10*time.Second {
+				t.Fatal("it does not close")
+			}
+			wantError(t, c, "hot", errDatabase)
+			c.Get(t.Context(), fmt.Sprint(i))
+			time.Sleep(100 * time.Millisecond)
+		}
+		want(t, c, "hot", "v", client.LayerSource)
+	})
+}

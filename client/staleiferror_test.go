@@ -318,3 +318,62 @@ func TestStaleIfError_KeepsItsVersionOut(t *testing.T) {
 		want(t, c, "k", "1", client.LayerL2)
 	})
 }
+
+// TestStaleIfError_CopiesThatWereCleared: a copy in this process that has been cleared, or invalidated by its key or tag, is none to fall back on when the node falls silent
+// right after that.
+func TestStaleIfError_CopiesThatWereCleared(t *testing.T) {
+	for name, invalidate := range map[string]func(c *client.Cache[string]) error{
+		"nothing":       func(*client.Cache[string]) error { return nil },
+		"Invalidate":    func(c *client.Cache[string]) error { return c.Invalidate(context.Background(), "k") },
+		"InvalidateTag": func(c *client.Cache[string]) error { return c.InvalidateTag(context.Background(), "t") },
+		"Clear":         func(c *client.Cache[string]) error { return c.Clear(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, nodes *clienttest.Nodes) {
+				src := &flaky{row: "v1"}
+				c := staleCache(t, open(t, nodes.Config()), src, func(cfg *client.CacheConfig[string]) {
+					cfg.L1, cfg.Tags = client.L1All, func(string) []string { return []string{"t"} }
+				})
+				want(t, c, "k", "v1", client.LayerSource)
+				want(t, c, "k", "v1", client.LayerL1)
+				if err := invalidate(c); err != nil {
+					t.Error(err)
+				}
+				nodes.Node(0).Down()
+				src.set("", errDatabase, 0)
+				time.Sleep(2100 * time.Millisecond)
+				if name == "nothing" {
+					if r, err := c.Lookup(t.Context(), "k"); err != nil || r.Value != "v1" || !r.Stale {
+						t.Errorf("%+v, %v", r, err)
+					}
+				} else {
+					wantError(t, c, "k", errDatabase)
+				}
+				nodes.Node(0).Up()
+			})
+		})
+	}
+}
+
+// TestStaleIfError_OwedMeanwhile: while a read waits for its load, this process writes the row, and the invalidation does not reach the node. The load fails: what the node had
+// said before that is no answer any more.
+func TestStaleIfError_OwedMeanwhile(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, nodes *clienttest.Nodes) {
+		src := &flaky{row: "v1"}
+		c := staleCache(t, open(t, nodes.Config()), src, nil)
+		want(t, c, "k", "v1", client.LayerSource)
+		time.Sleep(11 * time.Second)
+		src.mu.Lock()
+		src.hang = true
+		src.mu.Unlock()
+		var wg sync.WaitGroup
+		wg.Go(func() { wantError(t, c, "k", client.ErrLoadTimeout) })
+		time.Sleep(time.Second)
+		nodes.Node(0).Down()
+		if err := c.Invalidate(t.Context(), "k"); !client.NodesOnly(err) {
+			t.Error(err)
+		}
+		wg.Wait()
+		nodes.Node(0).Up()
+	})
+}

@@ -63,3 +63,31 @@ func TestViewForgetsTags(t *testing.T) {
 		t.Error("an entry whose tag was the latest to be invalidated holds")
 	}
 }
+
+// TestUnrevoked: a copy that may be served when nothing else can is none if anything is known to have ended it, under this run of the server or one before.
+func TestUnrevoked(t *testing.T) {
+	first, second := new(redisnode.Session), new(redisnode.Session)
+	var v view
+	check := func(when string, stamp uint64, tags []string, want bool) {
+		t.Helper()
+		if got := v.unrevoked(stamp, tags); got != want {
+			t.Errorf("%s: stamp %d, tags %v: %t, want %t", when, stamp, tags, got, want)
+		}
+	}
+	check("nothing is known", 1, []string{"a"}, true)
+	v.learn(first, invalidation.Generation{Seq: 8, Cleared: 5})
+	check("cleared at 5", 4, nil, false)
+	check("cleared at 5", 5, nil, true)
+	v.note(first, "a", invalidation.Generation{Seq: 9, Cleared: 5})
+	check("a was invalidated at 9", 8, []string{"b", "a"}, false)
+	check("a was invalidated at 9", 8, []string{"b"}, true)
+	check("a was invalidated at 9", 9, []string{"a"}, true)
+	v.watchedBy.Store(&watching{pushes: 3})
+	check("the generation has moved on", 9, nil, false)
+	v.pushes.Store(3)
+	check("and was read again", 9, nil, true)
+	v.learn(second, invalidation.Generation{Seq: 7, Cleared: 2})
+	check("another run, which has forgotten", 8, []string{"a"}, false)
+	check("another run, which has forgotten", 4, nil, false)
+	check("another run, which has forgotten", 9, []string{"a"}, true)
+}
