@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-shelf/shelf/client"
@@ -23,6 +24,8 @@ const (
 	hotShare     = 0.2  // of the reads and writes are of one key, rank 0; the others are Zipf over the rest
 	writeShare   = 0.05 // so many writes, on top of the reads
 	valueBytes   = 100
+	troubleEvery = 5 * time.Millisecond
+	idleFor      = time.Second // then a goroutine that reads has no more to do
 )
 
 // process stands for one process of a service: a client of its own with its own connections, copies and limits.
@@ -34,6 +37,8 @@ type process struct {
 	rec    stalecheck.Recorder
 	owed   owed
 
+	trouble atomic.Uint64 // what troubles said a moment ago
+
 	mu      sync.Mutex
 	samples []sample
 	errors  map[string]int // of reads and writes, by their text
@@ -44,7 +49,7 @@ func (p *process) read(ctx context.Context, due time.Time, rank int) {
 	op := p.rec.Begin()
 	defer op.End()
 	asked := time.Now()
-	before := p.troubles()
+	before := p.trouble.Load()
 	r, err := p.cache.Lookup(ctx, p.world.ids[rank])
 	done := time.Now()
 	s := sample{at: due.Sub(p.world.began), took: done.Sub(due), late: asked.Sub(due), age: r.Age, rank: int32(rank), node: p.world.owners[rank], from: -1}
@@ -58,7 +63,8 @@ func (p *process) read(ctx context.Context, due time.Time, rank int) {
 		if s.end != fromL1 {
 			s.from = p.world.numbers[r.Node]
 		}
-		p.rec.Read(answer(p.world.ids[rank], op.Began, rank, &r, s.end, p.troubles() > before))
+		troubled := r.Layer == client.LayerSource && p.troubles() > before
+		p.rec.Read(answer(p.world.ids[rank], op.Began, rank, &r, s.end, troubled))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,6 +78,14 @@ func (p *process) read(ctx context.Context, due time.Time, rank int) {
 func (p *process) troubles() uint64 {
 	s := p.cache.Stats()
 	return s.NodeErrors + s.FillErrors + s.Bypassed
+}
+
+// lookOut keeps what troubles says at hand, since asking for every read would cost more than many a read does.
+func (p *process) lookOut(ctx context.Context) {
+	for ctx.Err() == nil {
+		p.trouble.Store(p.troubles())
+		time.Sleep(troubleEvery)
+	}
 }
 
 // answer is what the checker is told of a read. A value that is another row's has version 0, which is nobody's.
@@ -209,7 +223,30 @@ func (w *world) stream(ctx context.Context, rate float64, d *draws, do func(due 
 			return
 		}
 		rank := d.rank()
-		w.crowd.Go(func() { do(due, rank) })
+		w.begin(func() { do(due, rank) })
+	}
+}
+
+// begin does it in a goroutine that has nothing to do, or in a new one. (A new one for each read would spend its time on growing its stack.)
+func (w *world) begin(do func()) {
+	select {
+	case w.jobs <- do:
+	default:
+		w.crowd.Go(func() { w.work(do) })
+	}
+}
+
+func (w *world) work(do func()) {
+	idle := time.NewTimer(idleFor)
+	defer idle.Stop()
+	for {
+		do()
+		idle.Reset(idleFor)
+		select {
+		case do = <-w.jobs:
+		case <-idle.C:
+			return
+		}
 	}
 }
 
@@ -226,6 +263,7 @@ func (w *world) traffic(ctx, writing context.Context, rate float64, seed uint64)
 		if err != nil {
 			return err
 		}
+		w.crowd.Go(func() { p.lookOut(ctx) })
 		w.crowd.Go(func() {
 			w.stream(ctx, each, reads, func(due time.Time, rank int) { p.read(whole, due, rank) })
 		})

@@ -160,7 +160,7 @@ func TestValues(t *testing.T) {
 
 // TestStreamIsOpen: users come at their rate, however long the ones before them have to wait.
 func TestStreamIsOpen(t *testing.T) {
-	w := &world{keys: 100}
+	w := &world{keys: 100, jobs: make(chan func())}
 	d, err := newDraws(1, w.keys)
 	if err != nil {
 		t.Fatal(err)

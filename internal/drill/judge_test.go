@@ -109,7 +109,8 @@ func TestChecks(t *testing.T) {
 		{"no wave at all", noSecondWave, func(o *outcome) { o.source = nil }, false, "0 queries"},
 
 		{"hot keys answered", hotAnswered, nil, true, "0 of 2,400 reads of hot keys not answered"},
-		{"a hot key not answered", hotAnswered, func(o *outcome) { o.samples[9000].end = failed }, false, "1 of 2,400 reads"},
+		{"hot keys not answered for a moment", hotAnswered, func(o *outcome) { o.each(9*second, 9*second+2*ms, refusedRead) }, true, "2 of 2,400 reads of hot keys not answered (at most 2)"},
+		{"a hot key not answered", hotAnswered, func(o *outcome) { o.each(9*second, 9*second+3*ms, refusedRead) }, false, "3 of 2,400 reads"},
 		{"a cold key not answered", hotAnswered, func(o *outcome) { o.samples[9040].end = failed }, true, "0 of 2,400 reads"},
 		{"no reads of hot keys", hotAnswered, func(o *outcome) { o.samples = o.samples[:8010] }, false, "0 of 10 reads"},
 		{"hot keys old", hotStale, func(o *outcome) { o.each(9*second, 14*second, old(3*second)) }, true, "83.3 % of them past their time, which is 2.0 s, and 3.0 s old at most"},
@@ -182,6 +183,8 @@ func asked(at time.Duration, n uint64) func(*outcome) {
 }
 
 func slower(d time.Duration) func(int, *sample) { return func(_ int, s *sample) { s.took = d } }
+
+func refusedRead(_ int, s *sample) { s.end = refused }
 
 func missed(_ int, s *sample) { s.end = fromLoad }
 

@@ -63,6 +63,7 @@ type world struct {
 	checker   *stalecheck.Checker
 	began     time.Time // of the traffic
 	crowd     sync.WaitGroup
+	jobs      chan func() // for goroutines of the crowd that have nothing to do
 
 	stopWriting func() // ends the writes of the run
 }
@@ -78,7 +79,7 @@ func launch(ctx context.Context, s setting, cfg config) (*world, error) {
 	if s.ttl == 0 {
 		s.ttl = longTTL
 	}
-	w := &world{setting: s, keys: cfg.keys, guard: cfg.guard, proxies: make(map[int][]*redistest.Proxy)}
+	w := &world{setting: s, keys: cfg.keys, guard: cfg.guard, proxies: make(map[int][]*redistest.Proxy), jobs: make(chan func())}
 	for rank := range w.keys {
 		w.ids = append(w.ids, strconv.Itoa(rank))
 	}
