@@ -206,6 +206,53 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// Peek counts nothing, drops nothing and keeps nothing: not even what it has just seen from being the next to be evicted.
+func TestPeek(t *testing.T) {
+	c := mustNew[int](t, localcache.Config{Shards: 1, MaxEntries: 2})
+	now := time.Now()
+	end := now.Add(time.Minute)
+	put(t, c, "a", 1, 0, end, now)
+	put(t, c, "b", 2, 0, end, now)
+	before := c.Stats()
+	for _, tc := range []struct {
+		key  string
+		at   time.Time
+		want int
+		ok   bool
+	}{{"a", now, 1, true}, {"a", end.Add(-1), 1, true}, {"a", end, 0, false}, {"x", now, 0, false}} {
+		if got, ok := c.Peek(tc.key, tc.at); got != tc.want || ok != tc.ok {
+			t.Errorf("Peek(%s) after %v = %d, %v", tc.key, tc.at.Sub(now), got, ok)
+		}
+	}
+	if got := c.Stats(); got != before {
+		t.Errorf("Peek has left a trace: %+v, before %+v", got, before)
+	}
+	put(t, c, "c", 3, 0, end, now)
+	if _, ok := c.Get("a", now); ok {
+		t.Error("a was peeked at, and so kept in place of b")
+	}
+}
+
+// Drop takes the entry, and leaves the tickets: what was read under them is as good as before.
+func TestDrop(t *testing.T) {
+	c := mustNew[int](t, localcache.Config{})
+	now := time.Now()
+	end := now.Add(time.Minute)
+	put(t, c, "k", 1, 0, end, now)
+	ticket := c.Begin("k")
+	c.Drop("k")
+	c.Drop("x")
+	if _, ok := c.Get("k", now); ok {
+		t.Error("the entry is still there")
+	}
+	if s := c.Stats(); s.Invalidated != 1 || s.Voided != 0 || s.Entries != 0 || s.Bytes != 0 {
+		t.Errorf("%+v", s)
+	}
+	if !c.Commit(ticket, 2, 0, end, now) {
+		t.Error("the ticket is void")
+	}
+}
+
 // A hit allocates nothing, and neither does a ticket.
 func TestAllocs(t *testing.T) {
 	c := mustNew[[]byte](t, localcache.Config{})

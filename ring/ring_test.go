@@ -93,6 +93,13 @@ func TestWalk(t *testing.T) {
 			if got := walkIDs(r, tt.key); !slices.Equal(got, tt.want) {
 				t.Errorf("Walk(%s) = %v, want %v", tt.key, got, tt.want)
 			}
+			var byIndex []string
+			for i := range r.WalkIndex(tt.key) {
+				byIndex = append(byIndex, r.Nodes()[i].ID)
+			}
+			if !slices.Equal(byIndex, tt.want) {
+				t.Errorf("WalkIndex(%s) = %v, want %v", tt.key, byIndex, tt.want)
+			}
 		}
 	}
 }
