@@ -56,7 +56,8 @@ type pace struct {
 	until  time.Time // no further cut before
 }
 
-// NewGauge returns the measure of a new kind of load.
+// NewGauge returns the measure of a new kind of load. An adaptive limiter keeps it for as long as it lives, and looks at all
+// that it has once a window: for some hundreds of kinds.
 func (l *Limiter) NewGauge() *Gauge {
 	g := &Gauge{limiter: l}
 	if l.config.Adaptive {

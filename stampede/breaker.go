@@ -23,7 +23,11 @@ const (
 
 // String names the state.
 func (s BreakerState) String() string {
-	return [...]string{"closed", "open", "probing", "recovering"}[s]
+	names := [...]string{"closed", "open", "probing", "recovering"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("BreakerState(%d)", uint8(s))
 }
 
 // BreakerConfig are the settings of a [Breaker]. The zero value has the defaults;
@@ -34,7 +38,8 @@ type BreakerConfig struct {
 	Failures int
 	Share    float64
 	// Pause is how long it stays open at first, MaxPause at most: it doubles from
-	// one failed probe to the next, and a random half of it is taken off ([Backoff]). 0 means 1 s and 5 s.
+	// one failed probe to the next, and a random half of it is taken off ([Backoff]). 0 means 1 s and 5 s
+	// (or Pause, where that is longer). MaxPause must not be below Pause.
 	Pause, MaxPause time.Duration
 	// Probes is how many probes in a row must succeed. 0 means 3.
 	Probes int
@@ -90,6 +95,9 @@ func (c BreakerConfig) validate() error {
 			}
 			return fmt.Errorf("stampede: BreakerConfig.%s is %v: %s", f.field, f.value, rule)
 		}
+	}
+	if d := c.withDefaults(); d.MaxPause < d.Pause {
+		return fmt.Errorf("stampede: BreakerConfig.MaxPause is %v: must be at least Pause (%v)", d.MaxPause, d.Pause)
 	}
 	return nil
 }

@@ -219,6 +219,7 @@ func TestBreaker_PausesAreJittered(t *testing.T) {
 func TestNewBreaker_Invalid(t *testing.T) {
 	for field, c := range map[string]stampede.BreakerConfig{
 		"Failures is -1": {Failures: -1}, "Probes is -1": {Probes: -1}, "Full is -1": {Full: -1}, "Share is 1.5": {Share: 1.5}, "Share is -0.5": {Share: -0.5},
+		"MaxPause is 1s: must be at least Pause (2s)": {Pause: 2 * time.Second, MaxPause: time.Second}, "MaxPause is 500ms: must be at least Pause (1s)": {MaxPause: 500 * time.Millisecond},
 		"Pause is -1s": {Pause: -time.Second}, "MaxPause is -1s": {MaxPause: -time.Second}, "Step is -1s": {Step: -time.Second},
 	} {
 		if _, err := stampede.NewBreaker(c); err == nil || !strings.Contains(err.Error(), field) {
