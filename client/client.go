@@ -100,19 +100,24 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	if c.debts, err = newDebts(cfg); err != nil {
 		return nil, err
 	}
-	if err := c.openNodes(); err != nil {
-		return nil, errors.Join(err, c.closeNodes())
-	}
-	if err := c.locate(ctx); err != nil {
-		return nil, errors.Join(err, c.closeNodes())
-	}
-	if err := c.probe(ctx); err != nil {
+	if err := c.meetNodes(ctx); err != nil {
 		return nil, errors.Join(err, c.closeNodes())
 	}
 	c.joinFleet(ctx)
 	made = true
 	c.startLoops() //nolint:contextcheck // the loops live until Close, not until ctx ends
 	return c, nil
+}
+
+// meetNodes makes the nodes, finds out where they are, and asks each once.
+func (c *Client) meetNodes(ctx context.Context) error {
+	if err := c.openNodes(); err != nil {
+		return err
+	}
+	if err := c.locate(ctx); err != nil {
+		return err
+	}
+	return c.probe(ctx)
 }
 
 func (c *Client) openNodes() error {

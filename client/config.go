@@ -41,7 +41,8 @@ type Config struct {
 	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. Of
 	// the caches alone: the names of raw operations (Client.Set, Incr, ...) are used as they are given. An
 	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* ~~b:namespace/* ~~g:namespace/* ~~t:namespace/* ~~w:namespace/*
-	// (entries, leases, marks, bodies of large values, generations, tag logs, the name by which a node is asked whether it takes writes).
+	// (entries, leases, marks, bodies of large values, generations, tag logs, the name by which a node is asked whether it takes writes); with Gutter also
+	// ~~u:namespace/* ~~ul:namespace/* ~~um:namespace/* ~~ub:namespace/*, and with FleetLoads those that it names.
 	Namespace string
 
 	// NoPush does without the nodes' pushes (client tracking), which need three more connections a node: then L1 entries live L1BlindTTL, and who waits
@@ -62,8 +63,9 @@ type Config struct {
 	PoolSize int
 
 	// Redis, when not nil, is called once for each node with the driver's options, to set TLSConfig, Username and Password (ACL),
-	// Dialer or OnConnect. Timeouts and retries stay as this package sets them. It is called again for each replica, with the node's ID and the replica's
-	// Addr, from other goroutines than New's. With Sentinel the Addr of a node is empty, and TLSConfig needs a ServerName that all of its servers have.
+	// Dialer or OnConnect. Timeouts and retries stay as this package sets them. It is called again for each replica, and with Sentinel for each
+	// server that is asked whether it is the primary, with the node's ID and that server's Addr, from other goroutines than New's: what it sets, passwords among it, goes to every
+	// address that one of the Sentinels names. With Sentinel the Addr of a node is empty, and TLSConfig needs a ServerName that all of its servers have.
 	Redis func(node ring.Node, o *redis.Options)
 
 	// MaxLoads caps the loader calls that run at once in this process, over all its caches; 0 means 64. It is what the database sees at
@@ -107,7 +109,7 @@ type Config struct {
 	// until its TTL. Caches that are themselves the truth always trust their node.
 	TrustSnapshots bool
 
-	// Logger hears of nodes that go down and are up again (at debug level of their other states too), of loaders that fail so often that they are left alone (CacheConfig.NoSourceBreaker) and that they are well again, of servers that were restarted or may have lost their latest writes, of second
+	// Logger hears of nodes that go down and are up again (at debug level of their other states too), of loaders that fail so often that they are left alone (CacheConfig.NoSourceBreaker) and that they are well again, of nodes that have another primary, of replicas that cannot be used, of servers that were restarted or may have lost their latest writes, of second
 	// deletes that will not come, and, at most once a minute and node, of a command that a node refuses although it answers (no memory, no permission).
 	// nil is silence.
 	Logger *slog.Logger

@@ -4,11 +4,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha1" //nolint:gosec // the name under which Redis files a script, not a secret
 	_ "embed"
-	"encoding/hex"
 	"fmt"
 	mrand "math/rand/v2"
 	"slices"
@@ -21,10 +20,7 @@ import (
 //go:embed beat.lua
 var beatSource string
 
-var beatScript = func() redisnode.Script {
-	sum := sha1.Sum([]byte(beatSource)) //nolint:gosec // see the import
-	return redisnode.Script{Name: "beat", Source: beatSource, SHA1: hex.EncodeToString(sum[:])}
-}()
+var beatScript = redisnode.NewScript("beat", beatSource)
 
 const (
 	beatEvery = 2 * time.Second
@@ -62,12 +58,7 @@ func (c *Client) joinFleet(ctx context.Context) {
 // beatNodes are the nodes with the smallest ids: the same in all processes.
 func (c *Client) beatNodes() []*redisnode.Node {
 	nodes := slices.Clone(c.nodes)
-	slices.SortFunc(nodes, func(a, b *redisnode.Node) int {
-		if a.ID() < b.ID() {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(nodes, func(a, b *redisnode.Node) int { return cmp.Compare(a.ID(), b.ID()) })
 	return nodes[:min(len(nodes), beatNodes)]
 }
 

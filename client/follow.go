@@ -22,9 +22,9 @@ const (
 	askSick  = 200 * time.Millisecond
 	askLater = time.Second
 	askWell  = 10 * time.Second
-	// lookEvery is how often a shard looks whether its primary is sick: one atomic load.
+	// sickLook is how often a shard looks whether its primary is sick: one atomic load.
 	sickLook = 50 * time.Millisecond
-	// namedFor is how long the word of a Sentinel is kept that could not be verified yet.
+	// namedFor is how long the word of a Sentinel counts: that another server is the primary, while that could not be verified yet, or that the primary is down.
 	namedFor = 2 * time.Second
 	// silentFor is after how much silence of all Sentinels their word is done without.
 	silentFor = 2 * time.Second

@@ -51,8 +51,8 @@ type Result[V any] struct {
 	Stale bool
 
 	// LoadErr is why the source did not answer, where Value is past its time and is served in place of an answer (CacheConfig.StaleIfError): the loader's error,
-	// ErrLoadTimeout, ErrOverloaded, ErrSourceDown, or what is remembered of the key's last load. Stale is set, and the read has no error. nil: the value is what
-	// it should be.
+	// ErrLoadTimeout, ErrOverloaded, ErrSourceDown, or what is remembered of the key's last load. Stale is set, and the read has no error. nil: it is no
+	// such value.
 	LoadErr error
 }
 

@@ -38,7 +38,7 @@ const (
 // absence is a time in which this process has found a node down. The zero end says that it lasts.
 type absence struct{ began, ended time.Time }
 
-// absences are the latest ones, by node. Each is written by the one goroutine that learns of the node's state.
+// absences are the latest ones, by node. Each is written by one goroutine at a time: whoever tells of a change of the node's state (redisnode.Config.OnState).
 type absences []atomic.Pointer[absence]
 
 func (a absences) begin(node int, now time.Time) {

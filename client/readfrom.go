@@ -26,6 +26,7 @@ const (
 	ReadReplica
 )
 
+// String is the choice in words, in lower case.
 func (r ReadFrom) String() string {
 	switch r {
 	case ReadPrimary:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,8 +49,15 @@ func (c *Config) checkServers() error {
 	}
 	for i, n := range c.Nodes {
 		for j, addr := range n.Replicas {
-			if err := checkAddr(fmt.Sprintf("Config.Nodes[%d].Replicas[%d]", i, j), addr); err != nil && c.ReadFrom != ReadPrimary {
+			field := fmt.Sprintf("Config.Nodes[%d].Replicas[%d]", i, j)
+			if c.ReadFrom == ReadPrimary {
+				continue // nobody asks them
+			}
+			if err := checkAddr(field, addr); err != nil {
 				return err
+			}
+			if k := slices.Index(n.Replicas, addr); k < j {
+				return &ConfigError{field, strconv.Quote(addr), fmt.Sprintf("is Replicas[%d] too: it would be read twice as often", k)}
 			}
 		}
 	}
@@ -309,8 +317,8 @@ func (sh *shard) run(ctx context.Context) {
 
 // ReplicaStats is what the client knows of one replica.
 type ReplicaStats struct {
-	Addr     string
-	Readable bool          // it may be read now
+	Addr     string        // host:port
+	Readable bool          // it may be read now, where ReadFrom says so: it says that it is a replica, and Lag is known and at most ReplicaMaxLag
 	Lag      time.Duration // it is known to have what its primary had that long ago; 0: nothing is known. Some 1 to 2 s where all is well
 }
 

@@ -72,7 +72,7 @@ func (c *Config) checkSentinel() error {
 		}
 	}
 	if (len(s.Masters) == 0) == (s.Prefix == "") {
-		return &ConfigError{"Config.Sentinel.Masters", fmt.Sprintf("%q", s.Masters), "either Masters or Prefix must be given"}
+		return &ConfigError{"Config.Sentinel.Masters", fmt.Sprintf("%q, and Prefix is %q", s.Masters, s.Prefix), "either Masters or Prefix must be given, and not both"}
 	}
 	for i, name := range s.Masters {
 		field := fmt.Sprintf("Config.Sentinel.Masters[%d]", i)
@@ -83,9 +83,21 @@ func (c *Config) checkSentinel() error {
 			return &ConfigError{field, strconv.Quote(name), fmt.Sprintf("is Masters[%d] too", j)}
 		}
 	}
+	return c.checkGiven()
+}
+
+// checkGiven checks the nodes that are given beside Sentinels.
+func (c *Config) checkGiven() error {
 	for i, n := range c.Nodes {
-		if n.Addr != "" || len(n.Replicas) > 0 {
-			return &ConfigError{fmt.Sprintf("Config.Nodes[%d].Addr", i), strconv.Quote(n.Addr), "must be empty, and Replicas too: with Config.Sentinel the addresses are learnt"}
+		field := fmt.Sprintf("Config.Nodes[%d]", i)
+		if n.Addr != "" {
+			return &ConfigError{field + ".Addr", strconv.Quote(n.Addr), "must be empty: with Config.Sentinel the addresses are learnt"}
+		}
+		if len(n.Replicas) > 0 {
+			return &ConfigError{field + ".Replicas", fmt.Sprintf("%q", n.Replicas), "must be empty: with Config.Sentinel the addresses are learnt"}
+		}
+		if j := slices.IndexFunc(c.Nodes, func(m ring.Node) bool { return m.ID == n.ID }); j < i {
+			return &ConfigError{field + ".ID", strconv.Quote(n.ID), fmt.Sprintf("is that of Nodes[%d] too", j)}
 		}
 	}
 	return nil

@@ -151,6 +151,8 @@ func TestSentinelConfig(t *testing.T) {
 		"an empty name":    {func(c *client.Config) { c.Sentinel.Masters = []string{""} }, "Config.Sentinel.Masters[0]"},
 		"a name twice":     {func(c *client.Config) { c.Sentinel.Masters = []string{"a", "a"} }, "Config.Sentinel.Masters[1]"},
 		"an address":       {func(c *client.Config) { c.Nodes = []ring.Node{{ID: "shelf-a", Addr: "h:1"}} }, "Config.Nodes[0].Addr"},
+		"a replica":        {func(c *client.Config) { c.Nodes = []ring.Node{{ID: "shelf-a", Replicas: []string{"h:1"}}} }, "Config.Nodes[0].Replicas"},
+		"a node twice":     {func(c *client.Config) { c.Nodes = []ring.Node{{ID: "shelf-a", Weight: 2}, {ID: "shelf-a"}} }, "Config.Nodes[1].ID"},
 		"a foreign node":   {func(c *client.Config) { c.Nodes = []ring.Node{{ID: "b"}} }, "Config.Nodes[0].ID"},
 		"an unknown name":  {func(c *client.Config) { c.Sentinel.Masters = []string{"shelf-a", "shelf-c"} }, "Config.Sentinel.Masters"},
 		"no such prefix":   {func(c *client.Config) { c.Sentinel.Masters, c.Sentinel.Prefix = nil, "x" }, "Config.Sentinel.Prefix"},
