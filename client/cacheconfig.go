@@ -85,7 +85,7 @@ type CacheConfig[V any] struct {
 	WaitTimeout time.Duration
 
 	// ErrorBackoff is how long a key is left alone after its load has failed (an error but ErrNotFound, a timeout, a panic): readers meanwhile get the error that it failed
-	// with, or the old value where StaleIfError has one. It doubles from one failure to the next, up to 30 s, and a random half of it is taken off. 0 means 1 s; from 1 ms
+	// with, wrapped (errors.Is and errors.As find it; the span that its text names began with the failure), or the old value where StaleIfError has one. It doubles from one failure to the next, up to 30 s, and a random half of it is taken off. 0 means 1 s; from 1 ms
 	// to 30 s. A success or an invalidation of the key by this process ends it at once, and so does a source that is well again. Each process remembers up to 4,096 such keys a cache, and their errors. A GetOptions.Refresh is not held back.
 	ErrorBackoff time.Duration
 	// NoErrorBackoff tries a key again with the next read, whatever came of the last.

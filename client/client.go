@@ -213,7 +213,7 @@ func (c *Client) Node(name string) *redis.Client {
 }
 
 // Close ends the client. It refuses new calls with ErrClosed, waits for writes, loads and refreshes that are under way, sends what is still owed to
-// the nodes (invalidations that failed, second deletes when they are due), and closes the connections. What is still owed when ctx ends, or 10 s later where a node does
+// the nodes (invalidations that failed, second deletes when they are due), and closes the connections. What is still owed when ctx ends, or 10 s after the call where a node does
 // not answer, is reported: one *NodeError a node with the names of the entries (Cache.Where), or "all of" a cache, or "tag ... of" one. Second deletes that the
 // deadline of ctx leaves no time for go out early, and the error says how many; where ctx is cancelled they are reported like the rest. When ctx ends first it closes the connections all the same and returns an error that says what was left; loaders that
 // ignore their context may then still run. A further call waits for the first, or until its own ctx ends, and returns the same.

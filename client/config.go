@@ -14,7 +14,7 @@ import (
 	"github.com/go-shelf/shelf/ring"
 )
 
-// Config configures a Client. Nodes must be given; every other zero means the default that its field names. A negative or
+// Config configures a Client. Nodes or Sentinel must be given; every other zero means the default that its field names. A negative or
 // otherwise wrong value is a *ConfigError from New, before anything starts.
 type Config struct {
 	// Nodes are the Redis nodes. A node's ID is its identity: keep it when the address changes, or its keys move. An Addr is host:port, the port a
@@ -27,7 +27,7 @@ type Config struct {
 
 	// ReadFrom says from which servers of a node the caches read: ReadPrimary, the default; ReadPrimaryPreferred: from a replica while the primary does not
 	// answer; ReadReplica: from the replicas, in turn, and from the primary what they do not have or what is to be kept in this process (L1). Replicas are
-	// those of Nodes, or, with Sentinel, those that the primary itself lists.
+	// those of Nodes, or, with Sentinel, those that the primary itself lists; where there are none this changes nothing.
 	//
 	// What a replica answers is marked (Result.Replica). It may lack what another process invalidated within the last ReplicaMaxLag; never what this process
 	// has invalidated. It is returned to its reader and to nobody else: it is kept nowhere. A replica is read only while it says that it is one, and is known to have what its primary had
@@ -35,7 +35,7 @@ type Config struct {
 	ReadFrom ReadFrom
 
 	// ReplicaMaxLag is by how much an answer of a replica may be out of date; 0 means 10 s, at least 3 s, since replicas and primaries are asked once a second how far they are.
-	// It is also for how long the replicas of a primary that has died are read: longer than a failover of your Sentinels takes, so that its reads do not go to the loader meanwhile.
+	// It is also for how long the replicas of a primary that has died are read: longer than a failover of your Sentinels takes, so that its reads do not go to the loader meanwhile. After that they do.
 	ReplicaMaxLag time.Duration
 
 	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. Of
@@ -65,7 +65,8 @@ type Config struct {
 	// Redis, when not nil, is called once for each node with the driver's options, to set TLSConfig, Username and Password (ACL),
 	// Dialer or OnConnect. Timeouts and retries stay as this package sets them. It is called again for each replica, and with Sentinel for each
 	// server that is asked whether it is the primary, with the node's ID and that server's Addr, from other goroutines than New's: what it sets, passwords among it, goes to every
-	// address that one of the Sentinels names. With Sentinel the Addr of a node is empty, and TLSConfig needs a ServerName that all of its servers have.
+	// address that one of the Sentinels names. With Sentinel it is called first with a node whose Addr is empty (whatever o.Addr says: the Dialer is given the address that was
+	// learnt), and TLSConfig needs a ServerName that all servers of the node have.
 	Redis func(node ring.Node, o *redis.Options)
 
 	// MaxLoads caps the loader calls that run at once in this process, over all its caches; 0 means 64. It is what the database sees at
@@ -101,7 +102,8 @@ type Config struct {
 
 	// Gutter lets entries whose owner is down live on the next node of the ring (of another rack, where there is one), under names of their own and for 10 s at most each, so
 	// that their keys cost few loads meanwhile. Another process that does not find the owner down invalidates there only: what this one reads in the gutter may be 10 s
-	// older than such an invalidation. This process's own invalidations void both places. Needs two nodes; no effect on caches that are themselves the truth.
+	// older than such an invalidation. This process's own invalidations void both places. No effect with a single node, nor on caches
+	// that are themselves the truth. An ACL user of a namespace needs ~~u:namespace/* ~~ul:namespace/* ~~um:namespace/* ~~ub:namespace/* too.
 	Gutter bool
 
 	// TrustSnapshots trusts what a node holds after a restart. Without it, entries from before a primary's start are misses: a snapshot or an append-only file brings
@@ -111,7 +113,7 @@ type Config struct {
 
 	// Logger hears of nodes that go down and are up again (at debug level of their other states too), of loaders that fail so often that they are left alone (CacheConfig.NoSourceBreaker) and that they are well again, of nodes that have another primary, of replicas that cannot be used, of servers that were restarted or may have lost their latest writes, of second
 	// deletes that will not come, and, at most once a minute and node, of a command that a node refuses although it answers (no memory, no permission).
-	// nil is silence.
+	// It does not hear of replicas or Sentinels that are dead: see ReplicaStats and SentinelConfig. nil is silence.
 	Logger *slog.Logger
 
 	// OnEvent is called with what happens to nodes, by the goroutine that has found out, the events of one node in their order. It must return quickly, may be called for

@@ -11,7 +11,7 @@ type EventKind string
 const (
 	// EventState says that a node's state has changed: From and To are states (NodeStats.State), Err is what brought it about.
 	EventState EventKind = "node-state"
-	// EventPrimary says that another server is a node's primary now: From and To are addresses.
+	// EventPrimary says that another server is a node's primary now: From and To are addresses. Where the node was down, it is "up" on that server shortly before this is told.
 	EventPrimary EventKind = "primary-changed"
 )
 

@@ -40,7 +40,7 @@ func (l Layer) String() string {
 type Result[V any] struct {
 	Value   V
 	Layer   Layer
-	Node    string        // id of the node that owns the key
+	Node    string        // id of the node that owns the key; with Config.Gutter, while that is down, of the one that stands in for it
 	Age     time.Duration // since the load began, on the node's clock
 	Version uint64        // row version; 0 where the cache has none
 	Replica string        // address of the replica that it was read from (Config.ReadFrom): it may lack what was invalidated within ReplicaMaxLag; "": none

@@ -318,8 +318,8 @@ func (sh *shard) run(ctx context.Context) {
 // ReplicaStats is what the client knows of one replica.
 type ReplicaStats struct {
 	Addr     string        // host:port
-	Readable bool          // it may be read now, where ReadFrom says so: it says that it is a replica, and Lag is known and at most ReplicaMaxLag
-	Lag      time.Duration // it is known to have what its primary had that long ago; 0: nothing is known. Some 1 to 2 s where all is well
+	Readable bool          // it may be read now, where ReadFrom says so: it says that it is a replica, and Lag is within Config.ReplicaMaxLag. It may be dead for some seconds: reads then go past it, Lag grows
+	Lag      time.Duration // it is known to have what its primary had that long ago. Some 1 to 2 s where all is well. 0: nothing is known yet, or it is no replica of this primary, or nobody is there
 }
 
 // stats are those of the replicas.

@@ -35,6 +35,12 @@ const (
 // All Sentinels are asked and listened to at the same time, so that one that is silent delays nothing, and none is believed by itself: a server becomes a
 // node's primary only if it says itself that it is a primary, and a majority of the Sentinels names it or it has gone on with the history of writes of the one that was. While a primary does not
 // answer, its replicas are asked every 40 ms what they are, so that a promotion is followed before it is announced. A Config.OnEvent hears of each (EventPrimary).
+// While no Sentinel answers, that server must have been away for two seconds. Only a client that has not met the primary yet, as at the start, takes it from fewer than a majority, when all were
+// asked and no majority answers.
+//
+// The addresses that Sentinels and primaries tell are dialled from here: where they are others than this process can reach (containers, NAT), let the servers announce what it can
+// (replica-announce-ip), or set a Dialer in Config.Redis. Sentinels that do not answer, or refuse the password, are no error of New and in no log, but where Prefix needs them: a node that nobody
+// has named has an empty NodeStats.Addr, and a LastError that says so.
 //
 // A Redis user that may do no more needs +role beside what the caches need (else replicas are asked by INFO); one of the Sentinels, if they have ACLs, +sentinel +psubscribe +ping.
 type SentinelConfig struct {

@@ -32,7 +32,7 @@ type CacheStats struct {
 	StaleServed   uint64 // reads answered with a value past its time since its load had failed or was not tried (CacheConfig.StaleIfError)
 	HeldBack      uint64 // reads that would have loaded a key, or refreshed it, which is left alone since its load has failed (CacheConfig.ErrorBackoff)
 	SourceRefused uint64 // the same for keys that were not tried since the breaker on the loader is open
-	SourceState   string // the breaker on the loader now: "closed", "open", "probing", "recovering"; "" without one
+	SourceState   string // the breaker on the loader now: "closed", "open", "probing", "recovering"; "" without one. Only loads move it on: where none is wanted it stays "probing"
 	Invalidations uint64 // keys invalidated by this process
 	SecondDeletes uint64 // second deletes carried out (CacheConfig.SecondDelete)
 	SecondRemoved uint64 // those that removed something: a loader had stored what may have been an old row
@@ -96,7 +96,8 @@ type NodeStats struct {
 
 	// State is "up"; "suspect": three heartbeats or commands in a row were not answered, or a part of the commands fails and only a share of the reads is sent; "down":
 	// nothing is sent but heartbeats, and reads go to the loader without a wait; or "recovering": a heartbeat was answered again, two more and the node is
-	// up. It is so since StateSince; zero: from the beginning.
+	// up (one whose replica was promoted is up at once). It is so since StateSince; zero: from the beginning. A node begins as "up", also one that has never answered: it
+	// is down within a second of New. Whether it has answered tells LastError, from New on.
 	State      string
 	StateSince time.Time
 
