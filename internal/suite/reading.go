@@ -18,7 +18,7 @@ var reading = []behaviour{
 	{name: "a lease whose holder is gone ends by itself", test: leaseAbandoned},
 	{name: "a lease is waited for WaitTimeout, then the value is loaded and not stored", test: leaseOutwaited},
 	{name: "absence is remembered, and an invalidation ends that", test: absence},
-	{name: "a loader's error is not remembered and leaves nothing on the node", test: loaderError},
+	{name: "a loader's error leaves nothing on the node and the key alone", test: loaderError},
 	{name: "Refresh loads anew and stores; NoFill stores nothing", test: options},
 }
 
@@ -136,7 +136,9 @@ func loaderError(s *scene) {
 			s.Errorf("entry %v, lease %v; want neither", p.has(p.data), p.has(p.lease))
 		}
 	}
+	src.loaded(s, "k", 1) // the second read was told what the first had met
 	src.fail(nil)
+	s.must(c.Invalidate(s.Context(), "k"))
 	want(s, c, "k", row{Text: "a"}, client.LayerSource)
 	want(s, c, "k", row{Text: "a"}, client.LayerL2)
 }
