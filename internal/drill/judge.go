@@ -23,7 +23,8 @@ const (
 	operationTimeout = 50 * time.Millisecond // client.DefaultOperationTimeout
 	laterFactor      = 1.5                   // p99 once the fault is known, as a multiple of p99 before it
 	fewest           = 100                   // reads of a window; fewer say nothing of a p99
-	waveFactor       = 1.1                   // of the database's queries in the worst second before: more is another wave
+	waveTime         = 3 * time.Second       // in which the first wave is over
+	waveFactor       = 1.1                   // of its queries: more, later, is a second one
 	backShare        = 0.95                  // of the old hit ratio: then it is back
 	atCapShare       = 0.8                   // of the cap's speed: then the service goes on at the cap's speed
 	refusalLimit     = time.Millisecond      // for half of those who are refused: no timer, no round trip
@@ -212,10 +213,12 @@ func refusedAtOnce(o *outcome) check {
 	return check{text: fmt.Sprintf("half of the %s refused learnt it within %s (at most %s)", thousands(len(no)), short(half), short(refusalLimit)), ok: len(no) >= fewest && half <= refusalLimit}
 }
 
-// noSecondWave: in no second after the end of the fault is the database asked more than in the worst before: in the fault, or when the traffic began on empty nodes.
+// noSecondWave: the database is asked most right after the end of the fault, when nodes are found to be back and filled; then it becomes less, and not more again.
 func noSecondWave(o *outcome) check {
-	before, after := o.most(0, o.healed), o.most(o.healed, o.over)
-	return check{text: fmt.Sprintf("%s queries a second at most afterwards (%s before)", thousands(int(after)), thousands(int(before))), ok: before > 0 && after <= before*waveFactor}
+	until := o.healed + waveTime
+	first, later := o.most(o.healed, until), o.most(until, o.over)
+	return check{text: fmt.Sprintf("%s queries a second at most in the %s after the end, then %s", thousands(int(first)), short(waveTime), thousands(int(later))),
+		ok: first > 0 && later > 0 && later <= first*waveFactor}
 }
 
 // most is the largest number of queries in a second of a span.
