@@ -99,6 +99,37 @@ func TestSourceBreaker(t *testing.T) {
 	})
 }
 
+// TestSourceBreaker_EndsTheBackoff: a key that has failed often is not left alone any longer once the source is well again: it has failed because the source did.
+func TestSourceBreaker_EndsTheBackoff(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, nodes *clienttest.Nodes) {
+		src := &flaky{err: errDatabase}
+		c := newCache(t, open(t, nodes.Config()), client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, Load: src.load})
+		began := time.Now()
+		for range 5 { // five in a row: for 8 s at least
+			if _, err := c.GetWith(t.Context(), "k", nil, client.GetOptions{Refresh: true}); !errors.Is(err, errDatabase) {
+				t.Error(err)
+			}
+		}
+		for i := range 5 {
+			if _, err := c.Get(t.Context(), fmt.Sprint("other", i)); !errors.Is(err, errDatabase) {
+				t.Error(err)
+			}
+		}
+		if s := c.Stats().SourceState; s != "open" {
+			t.Fatalf("the breaker is %s", s)
+		}
+		src.set("v", nil, 0)
+		for i := 0; c.Stats().SourceState != "closed"; i++ {
+			if time.Since(began) > 7*time.Second {
+				t.Fatalf("the breaker is still %s", c.Stats().SourceState)
+			}
+			_, _ = c.Get(t.Context(), fmt.Sprint("probe", i)) // refused, most of them
+			time.Sleep(10 * time.Millisecond)
+		}
+		want(t, c, "k", "v", client.LayerSource)
+	})
+}
+
 // TestRB34_WhatIsNotTheSourcesFailure: callers that leave, absences, errors that the cache was told are answers, and loads that were never made do not open the
 // breaker.
 func TestRB34_WhatIsNotTheSourcesFailure(t *testing.T) {

@@ -269,6 +269,32 @@ func TestReadOnlyNodeIsNotRead(t *testing.T) {
 	}
 }
 
+// TestRefusalKeepsConnections: a server that has said itself that it takes no writes is there: the connections to it are good, and are kept.
+func TestRefusalKeepsConnections(t *testing.T) {
+	s := redistest.Start(t, redistest.Config{})
+	n, h := runNode(t, s.Addr(), func(c *redisnode.Config) { c.PoolSize, c.Timeout = 1, time.Second })
+	id := func() int64 {
+		t.Helper()
+		var id int64
+		eventually(t, "an answer", func() (ok bool) {
+			reply, err := n.Do(t.Context(), redisnode.Command{"CLIENT", "ID"})
+			id, ok = reply.(int64)
+			return err == nil && ok
+		})
+		return id
+	}
+	before := id()
+	command(t, s, [][]any{{"CONFIG", "SET", "min-replicas-to-write", "1"}})
+	if _, err := awaitState(t, h, redisnode.Down); !strings.Contains(err.Error(), "NOREPLICAS") {
+		t.Errorf("down by something else: %v", err)
+	}
+	command(t, s, [][]any{{"CONFIG", "SET", "min-replicas-to-write", "0"}})
+	awaitState(t, h, redisnode.Up)
+	if after := id(); after != before {
+		t.Errorf("connection %d has taken the place of %d", after, before)
+	}
+}
+
 // TestNodeThatTakesNoWrites answers reads, and writes hang.
 func TestNodeThatTakesNoWrites(t *testing.T) {
 	s, h := redistest.Start(t, redistest.Config{}), (*history)(nil)
