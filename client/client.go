@@ -66,7 +66,8 @@ type registered interface {
 
 // New makes a Client. A wrong configuration is a *ConfigError. Nodes that do not answer are not an error: a service must start while
 // a node is down, and does without it. A node in Redis Cluster mode is refused with ErrClusterMode. New asks all nodes at the same
-// time and waits for them no longer than a few operation timeouts, or until ctx ends.
+// time and waits for them no longer than a few operation timeouts, or until ctx ends. With Config.Sentinel it asks the Sentinels first: until a majority of them
+// has named the primaries, some 1 s where none does; with a Prefix up to 5 s.
 func New(ctx context.Context, cfg Config) (*Client, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
