@@ -61,12 +61,16 @@ func (c *Cache[V]) fromReplica(ctx context.Context, s *slot[V]) (Result[V], fres
 		return Result[V]{}, absent, nil
 	}
 	s.replicaAsked = true
+	was, asked := p.standing.Load(), time.Now()
 	data, gen, err := p.node.GetBeside(ctx, s.names.Data, s.names.Of.Generation)
 	if err != nil {
 		if leftBy(ctx, err) == nil {
 			c.counters.nodeErrors.Add(1)
 		}
 		return Result[V]{}, absent, nil
+	}
+	if !p.stillAs(was, asked) {
+		return Result[V]{}, unusable, nil
 	}
 	e, f := c.replied(ctx, s, p, data, invalidation.ParseGeneration(gen), nil)
 	if f != fresh && f != softened {
@@ -263,11 +267,15 @@ func (b *batch[V]) askReplica(ctx context.Context, p *replica, part []atReplica[
 		names[i] = w.home.names.Data
 	}
 	names[len(part)] = b.c.names.of.Generation
+	was, asked := p.standing.Load(), time.Now()
 	vals, err := p.node.MGet(ctx, names)
 	if err != nil {
 		if leftBy(ctx, err) == nil {
 			b.c.counters.nodeErrors.Add(1)
 		}
+		return part
+	}
+	if !p.stillAs(was, asked) {
 		return part
 	}
 	gen, lost := invalidation.ParseGeneration(vals[len(part)]), new(trouble)

@@ -209,9 +209,20 @@ func (p *replica) said(r redisnode.Replication) {
 }
 
 // readable says whether values may be read from it at now: it says that it is a replica, and is known to have what its primary had ReplicaMaxLag ago.
-func (p *replica) readable(now time.Time) bool {
-	s := p.standing.Load()
+func (p *replica) readable(now time.Time) bool { return p.allows(p.standing.Load(), now) }
+
+func (p *replica) allows(s *standing, now time.Time) bool {
 	return s != nil && s.role == redisnode.RoleReplica && !s.asOf.IsZero() && now.Sub(s.asOf) <= p.shard.c.cfg.ReplicaMaxLag
+}
+
+// stillAs says whether what the replica has just answered is from the run of its server of which was speaks, and that may still be read. It is asked after the answer has come:
+//
+//  1. R finds that the replica may be read, going by what its run 1 has said
+//  2. it is restarted from a snapshot of an hour ago
+//  3. R's read goes to run 2. By then run 2 has said where it is; R has not looked
+func (p *replica) stillAs(was *standing, now time.Time) bool {
+	s := p.standing.Load()
+	return p.allows(was, now) && p.allows(s, now) && s.run == was.run
 }
 
 // wasSynced says whether a run of its server has been seen as a replica that was in sync.
