@@ -70,7 +70,10 @@ func (r *batchRun[V]) watch(ctx context.Context, slots []*slot[V]) (free, held [
 	return free, held
 }
 
-func (r *batchRun[V]) finish(s *slot[V], o outcome[V]) { r.led.Finish(s.key, o, nil) }
+func (r *batchRun[V]) finish(s *slot[V], o outcome[V]) {
+	o.gutter = s.gutter
+	r.led.Finish(s.key, o, nil)
+}
 
 func (r *batchRun[V]) fail(s *slot[V], err error) { r.led.Finish(s.key, outcome[V]{}, err) }
 

@@ -22,6 +22,7 @@ type outcome[V any] struct {
 	// storable: the entry may be kept, here too; not what is too large, or an absence that the cache does not remember.
 	storable bool
 	down     bool  // the node was not there for the lease
+	gutter   bool  // the lease was in the gutter
 	cause    error // why, where a batch knows it
 }
 
@@ -30,8 +31,13 @@ type outcome[V any] struct {
 // good as the last look.
 // Where the node was not there, nothing can have been invalidated on it either, as far as a caller can know whose own read it did not answer; to
 // load again for every such caller would be a second load a process.
-func tooLate[V any](res stampede.Result[outcome[V]], answered bool) bool {
-	o := &res.Value
+//
+// A lease in the gutter says nothing to a caller who finds the owner well: another process that does so too has invalidated there alone, perhaps.
+func tooLate[V any](res stampede.Result[outcome[V]], s *slot[V]) bool {
+	o, answered := &res.Value, s.cause == nil
+	if o.gutter && !s.gutter {
+		return res.Late || o.layer != LayerSource
+	}
 	if o.filled {
 		return res.AfterLast
 	}
@@ -96,7 +102,7 @@ func (c *Cache[V]) gather(ctx context.Context, s *slot[V], load loader[V], o Get
 		}
 		res, err = flight.Do(ctx, s.key, run(*s)) // who led had an entry to fall back on and did not queue; this caller has none
 	}
-	if err == nil && tooLate(res, s.cause == nil) {
+	if err == nil && tooLate(res, s) {
 		// This caller came after the load had begun, and perhaps after an invalidation that came in between had returned: then the
 		// value is older than what the caller must see. Load again, once: that load begins now.
 		res, err = flight.Do(ctx, s.key, run(*s))
@@ -151,7 +157,7 @@ func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode s
 	if out.Stale {
 		c.counters.loadsStale.Add(1)
 	}
-	o := outcome[V]{entry: out.Entry, layer: LayerSource, stale: out.Stale, refused: out.Refused, filled: out.Filled, storable: true, down: out.ShelfErr != nil}
+	o := outcome[V]{entry: out.Entry, layer: LayerSource, stale: out.Stale, refused: out.Refused, filled: out.Filled, storable: true, down: out.ShelfErr != nil, gutter: s.gutter}
 	o.stale = o.stale || out.Older
 	if out.Source == stampede.FromLoad {
 		o.storable, o.entry.stamp = out.Entry.wire != nil, s.gen.Seq

@@ -45,7 +45,8 @@ func (c *Cache[V]) WriteThrough(ctx context.Context, key string, fn func(ctx con
 	_, leaseErr := s.Take(context.WithoutCancel(ctx), token, stampede.Force)
 	filled := false
 	defer func() { // also when fn panics
-		if filled {
+		if filled { // at the owner, which others may still find down
+			err = errors.Join(append(c.voidGutter(context.WithoutCancel(ctx), []string{key}, func(string) bool { return true }, func(string) uint64 { return version }), err)...)
 			c.dropLocal(key)
 			return
 		}
