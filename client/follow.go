@@ -32,6 +32,8 @@ const (
 	moveDue = time.Second
 	// maxTried bounds the memory of who was asked.
 	maxTried = 64
+	// maxAsked is how many servers are asked in one look: a Sentinel that names a thousand which are not there must not keep the look from the right one.
+	maxAsked = 8
 	// notBack is how long a majority must be newer than a move to undo it.
 	notBack = 30 * time.Second
 )
@@ -244,7 +246,7 @@ func (sh *shard) heardOf(n redisnode.News, now time.Time) {
 		sh.down = now
 	}
 	if n.Addr != "" && n.Addr != at {
-		if sh.named == nil {
+		if sh.named == nil || len(sh.named) > maxTried {
 			sh.named = make(map[string]time.Time)
 		}
 		sh.named[n.Addr] = now
@@ -266,7 +268,7 @@ func (sh *shard) candidates(now time.Time) []string {
 	var all []string
 	seen := map[string]bool{at: true, "": true}
 	add := func(addr string) {
-		if !seen[addr] && (sh.promoted[addr] || now.Sub(sh.tried[addr]) >= sh.askEvery(now)) {
+		if !seen[addr] && len(all) < maxAsked && (sh.promoted[addr] || now.Sub(sh.tried[addr]) >= sh.askEvery(now)) {
 			seen[addr] = true
 			all = append(all, addr)
 			sh.tried[addr] = now
