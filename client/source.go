@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/bits"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,7 @@ type source struct {
 	keys    *localcache.Cache[failedKey] // keys whose last load failed; nil: no back-off
 	first   time.Duration                // of the back-off's steps
 	gauges  [maxGauges]*stampede.Gauge   // by the binary logarithm of how many keys a call is for
+	telling sync.Mutex                   // held while the breaker is told and trouble follows it
 	trouble atomic.Bool                  // the breaker is not closed
 	down    atomic.Pointer[sourceDown]   // the refusal when it is open, with the latest error; nil before the first failure
 	noted   atomic.Bool                  // a key has failed: before that nobody need look
@@ -223,8 +225,10 @@ func (call *sourceCall) tell(how stampede.Ending, err error, now time.Time) {
 	if how == stampede.Failed { // before it can open: who is refused finds a reason
 		s.down.Store(&sourceDown{s.cache, err})
 	}
+	s.telling.Lock()
 	to, changed := call.pass.End(how, now)
 	before := s.trouble.Swap(to != stampede.BreakerClosed)
+	s.telling.Unlock()
 	switch {
 	case changed && to == stampede.BreakerClosed:
 		s.forgetAll() // the keys have failed because the source did
