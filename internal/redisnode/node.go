@@ -33,6 +33,7 @@ type Node struct {
 	bodies   bool          // this is the node of a large: what comes of its transfers says nothing about small operations
 	done     chan struct{} // closed by Close
 
+	telling     sync.Mutex // held while a new connection is told of; before mu
 	replication sync.Mutex // held while a reading is told
 	heard       time.Time  // when the last one had been answered; under replication
 
@@ -129,10 +130,16 @@ func (n *Node) ask(ctx context.Context) error {
 // met takes in what a new connection of s has learnt, unless s is over: news of the old run must
 // not mix with those of the new one.
 func (n *Node) met(s *Session, g greeting, first bool) {
-	if n.Session() != s {
+	// 1. the first connection of s has reached A, and goes on from the check below
+	// 2. the node moves to B, whose first connection is told of
+	// 3. A is told of: as the run that the node has now
+	n.telling.Lock()
+	defer n.telling.Unlock()
+	n.mu.Lock()
+	if n.session.Load() != s {
+		n.mu.Unlock()
 		return
 	}
-	n.mu.Lock()
 	prev := n.infoLocked() // with the clock of the run that is over
 	if first && g.hasClock {
 		n.clock.restart(g.clock)
