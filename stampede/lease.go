@@ -300,7 +300,7 @@ func (f *fetch[E]) read(ctx context.Context, place *Place) (Loaded[E], error) {
 		if err != nil || !below(&got) {
 			return reading{got, false}, err
 		}
-		if f.mode != Force { // a write is not repeated
+		if f.mode != Force && ctx.Err() == nil { // a write is not repeated, nor what nobody waits for any more
 			if again, err := f.load(ctx); err == nil {
 				got = again
 			}
