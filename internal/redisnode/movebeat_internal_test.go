@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,5 +62,32 @@ func TestMoveUnderAHeartbeat(t *testing.T) {
 	}
 	if h.beat(t.Context(), n); n.State() != Up {
 		t.Errorf("%v", n.State())
+	}
+}
+
+// TestRunsAreToldInOrder: the node moves while it is told of its old server's run. That of the new one comes after it, and is what stays.
+func TestRunsAreToldInOrder(t *testing.T) {
+	var n *Node
+	var told []string // one at a time, or the race detector says so
+	done := make(chan struct{})
+	n, err := New(Config{ID: "a", Addr: "127.0.0.1:1", OnRun: func(_, now Info) {
+		if now.RunID == "A" {
+			n.Move("127.0.0.1:2", "")
+			go func() {
+				defer close(done)
+				n.met(n.Session(), greeting{runID: "B"}, true)
+			}()
+			time.Sleep(50 * time.Millisecond) // it has its chance
+		}
+		told = append(told, now.RunID)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close() //nolint:errcheck // always nil
+	n.met(n.Session(), greeting{runID: "A"}, true)
+	<-done
+	if !slices.Equal(told, []string{"A", "B"}) || n.Info().RunID != "B" {
+		t.Errorf("told of %q, and Info says %q", told, n.Info().RunID)
 	}
 }
