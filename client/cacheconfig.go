@@ -96,7 +96,7 @@ type CacheConfig[V any] struct {
 	// that succeed 1, 2, 4, ... calls at a time are let through, doubling each 250 ms until that is MaxLoads.
 	NoSourceBreaker bool
 
-	// SourceFailure says whether an error of the loader, other than ErrNotFound, is a failure of the source, for ErrorBackoff and the breaker. nil: all are. "You may not see this row"
+	// SourceFailure says whether an error of the loader, other than ErrNotFound, is a failure of the source, for ErrorBackoff, StaleIfError and the breaker. nil: all are. "You may not see this row"
 	// is an answer: false for that. Timeouts and panics are failures without being asked about. Called concurrently; it must not panic.
 	SourceFailure func(error) bool
 

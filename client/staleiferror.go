@@ -68,6 +68,9 @@ func (c *Cache[V]) mayServeStale(s *slot[V], o GetOptions) bool {
 // instead answers a read whose load has failed, or is not to be tried, for cause: with what there is from before, or with the error.
 func (c *Cache[V]) instead(ctx context.Context, s *slot[V], o GetOptions, cause error) (Result[V], error) {
 	none := Result[V]{Node: s.nodeID()}
+	if c.source.ending(cause) == stampede.Succeeded { // an answer of the source (CacheConfig.SourceFailure): "you may not see this row" must not become the row
+		return none, cause
+	}
 	if ctx.Err() != nil || errors.Is(cause, ErrClosed) || errors.Is(cause, ErrRecursiveLoad) || !c.mayServeStale(s, o) {
 		return none, cause
 	}

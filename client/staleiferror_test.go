@@ -377,3 +377,31 @@ func TestStaleIfError_OwedMeanwhile(t *testing.T) {
 		nodes.Node(0).Up()
 	})
 }
+
+// TestNoStaleForAnAnswer: an error that is an answer of the source (CacheConfig.SourceFailure) reaches its reader, whatever lies on the node; and the entry is there still for
+// those whose load fails.
+func TestNoStaleForAnAnswer(t *testing.T) {
+	errDenied := errors.New("you may not see this row")
+	bubble(t, 1, func(t *testing.T, nodes *clienttest.Nodes) {
+		src := &flaky{row: "v1"}
+		c := staleCache(t, open(t, nodes.Config()), src, func(cfg *client.CacheConfig[string]) {
+			cfg.SourceFailure = func(err error) bool { return !errors.Is(err, errDenied) }
+		})
+		want(t, c, "k", "v1", client.LayerSource)
+		time.Sleep(11 * time.Second)
+		fail := func(err error) {
+			src.mu.Lock()
+			src.err = err
+			src.mu.Unlock()
+		}
+		fail(errDenied)
+		for range 3 {
+			wantError(t, c, "k", errDenied)
+		}
+		fail(errDatabase)
+		wantStale(t, c, "k", "v1", client.LayerL2, errDatabase)
+		if s := c.Stats(); s.StaleServed != 1 {
+			t.Errorf("%d served stale, want 1", s.StaleServed)
+		}
+	})
+}
