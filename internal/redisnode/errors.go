@@ -194,7 +194,16 @@ func (n *Node) answered() {
 	if n.ailing.Load() {
 		n.ailing.Store(false)
 	}
-	n.breaker.answered()
+	if !n.bodies { // of a node that sends bodies, and nothing else, small operations have nothing
+		n.breaker.answered()
+	}
+}
+
+// answered is Node.answered, unless the answer is that of a server which the node has left.
+func (s *Session) answered() {
+	if s.present() {
+		s.node.answered()
+	}
 }
 
 // callerEnded gives the context's error if the caller's own context is why the driver gave up.

@@ -109,7 +109,7 @@ func (s *Session) ping(ctx context.Context) error {
 		s.node.mu.Unlock()
 		return err
 	}
-	s.node.answered()
+	s.answered()
 	return nil
 }
 
@@ -143,7 +143,7 @@ func (s *Session) ask(ctx context.Context) error {
 	s.node.mu.Unlock()
 	s.node.replicated(s, r)
 	if err = s.checked(ctx, err, ping, clock, info, write); err == nil {
-		s.node.answered()
+		s.answered()
 	}
 	return err
 }

@@ -236,7 +236,7 @@ func (s *Session) getRange(ctx context.Context, limit time.Duration, key string,
 	if err != nil {
 		return nil, s.failure(ctx, "GETRANGE", err)
 	}
-	s.node.answered()
+	s.answered()
 	return v, nil
 }
 
@@ -250,6 +250,6 @@ func (s *Session) set(ctx context.Context, limit time.Duration, key string, valu
 	if err := s.client.Set(bounded, key, value, max(ttl, time.Millisecond)).Err(); err != nil {
 		return s.failure(ctx, "SET", err)
 	}
-	s.node.answered()
+	s.answered()
 	return nil
 }

@@ -34,12 +34,12 @@ func (s *Session) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	v, err := s.client.Get(ctx, key).Bytes()
 	switch {
 	case errors.Is(err, redis.Nil):
-		s.node.answered()
+		s.answered()
 		return nil, false, nil
 	case err != nil:
 		return nil, false, s.failure(ctx, "GET", err)
 	}
-	s.node.answered()
+	s.answered()
 	return v, true, nil
 }
 
@@ -65,7 +65,7 @@ func (s *Session) mget(ctx context.Context, client *redis.Client, keys []string)
 	if err != nil {
 		return nil, s.failure(ctx, "MGET", err)
 	}
-	s.node.answered()
+	s.answered()
 	values := make([][]byte, len(keys))
 	for i, r := range replies {
 		if v, ok := r.(string); ok {
@@ -89,12 +89,12 @@ func (s *Session) Eval(ctx context.Context, c Call) (any, error) {
 	}
 	switch {
 	case errors.Is(err, redis.Nil):
-		s.node.answered()
+		s.answered()
 		return nil, nil
 	case err != nil:
 		return nil, s.failure(ctx, c.op(), err)
 	}
-	s.node.answered()
+	s.answered()
 	return reply, nil
 }
 
@@ -168,7 +168,7 @@ func (s *Session) take(ctx context.Context, cmds []*redis.Cmd, into []Result, fa
 		}
 	}
 	if answered {
-		s.node.answered()
+		s.answered()
 	}
 }
 
