@@ -129,7 +129,7 @@ func TestDeadlineOfTheCaller(t *testing.T) {
 				p.BlackHole()
 			}
 			var best []time.Duration
-			for range 5 { // a busy machine may spoil one
+			for range 12 { // a busy machine may spoil some
 				took := deadlines(t, c)
 				if t.Logf("p50 %v, p99 %v, longest %v", took[len(took)/2], took[len(took)*99/100], took[len(took)-1]); best == nil || took[len(took)*99/100] < best[len(best)*99/100] {
 					best = took
