@@ -17,13 +17,12 @@ import (
 
 // gutterScene is a process with a gutter, on three nodes, that has found the owner of "k" down.
 type gutterScene struct {
-	nodes   *clienttest.Nodes
-	owner   *clienttest.Node
-	standIn string
-	cl      *client.Client
-	c       *client.Cache[string]
-	src     *source
-	states  chan client.Event
+	nodes  *clienttest.Nodes
+	owner  *clienttest.Node
+	cl     *client.Client
+	c      *client.Cache[string]
+	src    *source
+	states chan client.Event
 }
 
 func newGutterScene(t *testing.T) *gutterScene {
