@@ -214,7 +214,7 @@ func (sh *shard) locate(ctx context.Context) error {
 		return &ConfigError{"Config.Sentinel.Masters", strconv.Quote(sh.conf.ID), "most of the Sentinels know no primary of this name"}
 	}
 	for _, addr := range sh.candidates(time.Now()) {
-		if ctx.Err() != nil || sh.consider(ctx, addr) {
+		if sh.consider(ctx, addr) {
 			break
 		}
 	}
