@@ -115,7 +115,7 @@ func (r *batchRun[V]) loadMany(ctx context.Context, grants []grant[V], place *st
 			v, ok := rows[g.key]
 			loaded[g.key] = r.c.loaded(g.key, v, !ok, scope, g.node, began)
 		}
-		call.end(nil, time.Now())
+		call.end(whyOver(ctx, nil), time.Now())
 		return loaded, nil
 	}, place.Release)
 }

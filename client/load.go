@@ -159,13 +159,14 @@ func (c *Cache[V]) load(ctx context.Context, key string, load loader[V], n *redi
 		return stampede.Loaded[entry[V]]{}, err
 	}
 	l := c.loaded(key, v, negative, scope, n, began)
-	of.end(nil, time.Now()) // whoever waits for the load ends it where it does not come to this: a panic of the codec's, say, is a failure too
+	of.end(whyOver(ctx, nil), time.Now()) // whoever waits for the load ends it where it does not come to this: a panic of the codec's, say, is a failure too
 	return l, nil
 }
 
-// whyOver is the error of a loader that has returned; where that only says that its context is over, why it is.
+// whyOver is how a loader's call has ended that returned err: an answer that comes when its context is over, and an error that only says so, are no answer,
+// but what ended the context.
 func whyOver(ctx context.Context, err error) error {
-	if over := ctx.Err(); over != nil && errors.Is(err, over) {
+	if over := ctx.Err(); over != nil && (err == nil || errors.Is(err, over)) {
 		return context.Cause(ctx)
 	}
 	return err

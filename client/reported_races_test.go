@@ -250,7 +250,7 @@ func TestRB20_AbsenceAfterTheLoadWasGivenUp(t *testing.T) {
 	nodes := clienttest.Start(t, 1)
 	var calls atomic.Int32
 	returned := make(chan struct{})
-	c := newCache(t, open(t, nodes.Config()), client.CacheConfig[string]{Name: "x", TTL: time.Hour, L1: client.L1All, LoadTimeout: 500 * time.Millisecond,
+	c := newCache(t, open(t, nodes.Config()), client.CacheConfig[string]{Name: "x", TTL: time.Hour, L1: client.L1All, LoadTimeout: 500 * time.Millisecond, NoErrorBackoff: true,
 		Load: func(ctx context.Context, _ string) (string, error) {
 			if calls.Add(1) > 1 {
 				return "row", nil
