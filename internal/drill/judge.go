@@ -197,7 +197,7 @@ func atTheCap(latency time.Duration) func(o *outcome) check {
 	return func(o *outcome) check {
 		speed := float64(o.limit) / latency.Seconds()
 		got := medianOf(o.later(), o.queries)
-		return check{text: fmt.Sprintf("%s queries a second (the cap's speed is %s, at least %s)", thousands(int(got)), thousands(int(speed)), percent(atCapShare)), ok: got >= atCapShare*speed}
+		return check{text: fmt.Sprintf("%s queries a second (the cap's speed is %s, at least %s)", thousands(int(got)), thousands(int(speed)), percent(atCapShare)), ok: got > 0 && got >= atCapShare*speed}
 	}
 }
 

@@ -346,3 +346,16 @@ func TestFailoverChecks(t *testing.T) {
 		t.Error("without reads it passes")
 	}
 }
+
+// TestNothingSeen: a run that was too short to see anything meets no criterion, and no judge breaks.
+func TestNothingSeen(t *testing.T) {
+	for _, o := range []*outcome{{}, {struck: second, healed: second, over: second}, {struck: second, healed: 2 * second, over: 2*second + ms}} {
+		for _, d := range drills() {
+			for i, f := range d.checks {
+				if c := f(o); c.ok {
+					t.Errorf("%s: check %d is met by nothing: %s", d.name, i, c.text)
+				}
+			}
+		}
+	}
+}

@@ -45,9 +45,9 @@ func (s *sample) answered() bool { return s.end <= fromLoad }
 // span is a part of a run, from its begin to before its end.
 type span struct{ from, to time.Duration }
 
-// parts are n spans of that width, one behind the other.
+// parts are n spans of that width, one behind the other; none where n is negative.
 func parts(from, width time.Duration, n int) []span {
-	all := make([]span, n)
+	all := make([]span, max(n, 0))
 	for i := range all {
 		all[i] = span{from + time.Duration(i)*width, from + time.Duration(i+1)*width}
 	}
