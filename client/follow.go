@@ -5,6 +5,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -73,6 +75,8 @@ type following struct {
 	answered time.Time            // when a Sentinel last said anything
 	promoted map[string]bool      // replicas that say that they are primaries
 	tried    map[string]time.Time // who was asked whether it is a primary, and when
+
+	silence error // why no majority said so when it was asked last
 
 	asking bool // the Sentinels are being asked
 	asked  time.Time
@@ -207,8 +211,10 @@ func (sh *shard) count(claims <-chan redisnode.Claim) (unknown int) {
 	votes, epochs := make(map[string]int), make(map[string]int64)
 	most := len(sh.c.cfg.Sentinel.Addrs)/2 + 1
 	majority := ""
+	var failed []error
 	for claim := range claims {
 		if claim.Err != nil {
+			failed = append(failed, claim.Err)
 			continue
 		}
 		sh.heardOf(redisnode.News{Sentinel: claim.Sentinel, Name: sh.conf.ID, Addr: claim.Addr, Down: claim.Down}, time.Now())
@@ -230,7 +236,34 @@ func (sh *shard) count(claims <-chan redisnode.Claim) (unknown int) {
 		sh.minority = epochs
 	}
 	sh.epoch = max(sh.epoch, epochs[majority])
+	sh.undecided(failed, majority != "")
 	return unknown
+}
+
+// undecided notes why the Sentinels could not say who is the primary, and tells the log when that begins. The caller holds mu.
+func (sh *shard) undecided(failed []error, decided bool) {
+	was := sh.silence
+	switch {
+	case decided:
+		sh.silence = nil
+	case len(failed) > 0:
+		sh.silence = fmt.Errorf("%d of %d Sentinels do not answer: %w", len(failed), len(sh.c.cfg.Sentinel.Addrs), errors.Join(failed...))
+	default:
+		sh.silence = errors.New("the Sentinels do not agree on a primary")
+	}
+	if was == nil && sh.silence != nil {
+		sh.c.cfg.Logger.Warn("shelf: no majority of the Sentinels says who is the primary", "node", sh.conf.ID, "error", sh.silence)
+	}
+}
+
+// sentinelError is why no majority of the Sentinels says who is the primary; nil while one does.
+func (sh *shard) sentinelError() error {
+	if sh == nil {
+		return nil
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.silence
 }
 
 // heardOf takes in what a Sentinel says.

@@ -32,13 +32,13 @@ func newGutterScene(t *testing.T) *gutterScene {
 	cfg.Gutter = true
 	cfg.OnEvent = func(e client.Event) { g.states <- e }
 	g.cl = open(t, cfg)
-	g.c = newCache(t, g.cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: g.src.load, L1: client.L1All, NoEarlyRefresh: true})
+	g.c = newCache(t, g.cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: g.src.load, L1: client.L1Off, NoEarlyRefresh: true})
 	want(t, g.c, "k", "1", client.LayerSource)
 	owner, _ := g.c.Where("k")
 	g.owner = g.nodes.ByID(owner)
 	g.owner.Down()
 	g.await(t, "down")
-	time.Sleep(3 * time.Second) // L1's copy goes, and what the stand-in gets is not from before the outage
+	time.Sleep(time.Second) // what the stand-in gets is not from before the outage
 	return g
 }
 
@@ -135,18 +135,49 @@ func TestGutterOfTheStandInDown(t *testing.T) {
 	})
 }
 
+// TestGutterInL1: a hot key whose owner is down is not read from the stand-in each time; its copy in the process goes with an invalidation, and never outlives the ten seconds.
+func TestGutterInL1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGutterScene(t)
+		c := newCache(t, g.cl, client.CacheConfig[string]{Name: "y", TTL: time.Hour, Load: g.src.load, L1: client.L1All, NoEarlyRefresh: true, L1BlindTTL: 30 * time.Second, L1TTL: time.Minute})
+		key := g.keyOf(c)
+		g.src.set(key, "1")
+		for range 100 {
+			if v, err := c.Get(t.Context(), key); err != nil || v != "1" {
+				t.Fatal(v, err)
+			}
+		}
+		if s := c.Stats(); s.L2Hits > 1 || s.Loads != 1 || s.L1Hits < 98 {
+			t.Errorf("100 reads: %d from L1, %d from the stand-in, %d loads", s.L1Hits, s.L2Hits, s.Loads)
+		}
+		g.src.set(key, "2")
+		if err := c.Invalidate(t.Context(), key); !client.NodesOnly(err) {
+			t.Fatal(err)
+		}
+		want(t, c, key, "2", client.LayerSource)
+		want(t, c, key, "2", client.LayerL1)
+		g.src.set(key, "3") // by somebody who does not find the owner down
+		time.Sleep(11 * time.Second)
+		want(t, c, key, "3", client.LayerSource)
+	})
+}
+
+// keyOf is a key of a cache whose owner is down.
+func (g *gutterScene) keyOf(c *client.Cache[string]) string {
+	for i := 0; ; i++ {
+		if owner, _ := c.Where(strconv.Itoa(i)); owner == g.owner.ID() {
+			return strconv.Itoa(i)
+		}
+	}
+}
+
 // TestGutterVoidsFills: a load into the gutter that began before the write is not stored after it.
 func TestGutterVoidsFills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGutterScene(t)
 		gate := newGated(map[string]string{"k": "1"})
 		c := newCache(t, g.cl, client.CacheConfig[string]{Name: "y", TTL: time.Hour, Load: gate.load, L1: client.L1Off, NoEarlyRefresh: true})
-		key := ""
-		for i := 0; key == ""; i++ { // one of the same owner
-			if owner, _ := c.Where(strconv.Itoa(i)); owner == g.owner.ID() {
-				key = strconv.Itoa(i)
-			}
-		}
+		key := g.keyOf(c)
 		gate.set(key, "1")
 		read := inBackground(t, c, key)
 		<-gate.held

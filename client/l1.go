@@ -55,11 +55,15 @@ type ticket[V any] struct {
 	pushes uint64              // of the cache's generation, before the read
 }
 
-// wantL1 takes a ticket where the key belongs in L1; not from the gutter, where other processes' invalidations need not reach it. A node that can push but does not at the moment (it is being connected, or has fallen silent) gives none:
+// wantL1 takes a ticket where the key belongs in L1. What is in the gutter is kept as what nobody watches, whatever the node can: other processes' invalidations need not reach
+// it. Without that all reads of a hot key whose owner is down would fall on the stand-in. A node that can push but does not at the moment (it is being connected, or has fallen silent) gives none:
 // a copy would live on for longer than the second for which silence is believed.
 func (c *Cache[V]) wantL1(s *slot[V], now time.Time) ticket[V] {
-	if s.gutter || !c.keeps(s.key, now) {
+	if !c.keeps(s.key, now) {
 		return ticket[V]{}
+	}
+	if s.gutter {
+		return ticket[V]{c, c.l1.Begin(s.key), nil, 0}
 	}
 	watch := s.node.Tracking()
 	if watch == nil && s.node.Tracks() || watch != nil && !watch.Fresh(now) {
@@ -86,6 +90,9 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 		}
 	}
 	left := min(ttl, e.hard-age)
+	if s.gutter {
+		left = min(left, gutterTTL-age)
+	}
 	kept := l1Entry[V]{
 		version: e.version, born: asked.Add(-age), owner: s.owner, size: e.size, negative: e.negative, soft: e.soft,
 		stamp: e.stamp, tags: e.tags, watch: t.watch, ends: age + left,

@@ -5,8 +5,10 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -292,6 +294,56 @@ func (s *liar) answer(args []string) string {
 		return "*2\r\n$4\r\npong\r\n$0\r\n\r\n"
 	}
 	return "+OK\r\n"
+}
+
+// TestSentinelTrouble: that no majority of the Sentinels answers, and why, is seen in the stats and in the log, once; it goes when they answer again.
+func TestSentinelTrouble(t *testing.T) {
+	s := startShards(t, 1, "a")
+	lines := make(chan string, 100)
+	cfg := s.config("a")
+	cfg.Logger = slog.New(slog.NewTextHandler(lineWriter(lines), nil))
+	cl := open(t, cfg)
+	if err := cl.Stats().Nodes[0].SentinelError; err != nil {
+		t.Errorf("all is well, and Stats say %v", err)
+	}
+	s.Kill(0)
+	s.Kill(1)
+	eventuallyIn(t, 30*time.Second, "the stats say that two Sentinels are dead", func() bool {
+		err := cl.Stats().Nodes[0].SentinelError
+		return err != nil && strings.Contains(err.Error(), "2 of 3 Sentinels do not answer") && strings.Contains(err.Error(), s.Addrs()[0])
+	})
+	text, err := json.Marshal(cl.Stats().Nodes[0])
+	if err != nil || !strings.Contains(string(text), "SentinelError\":\"2 of 3") {
+		t.Errorf("as JSON: %s, %v", text, err)
+	}
+	s.Restart(0)
+	s.Restart(1)
+	eventuallyIn(t, 30*time.Second, "the stats say that they are back", func() bool { return cl.Stats().Nodes[0].SentinelError == nil })
+	said := 0
+	for len(lines) > 0 {
+		if strings.Contains(<-lines, "no majority of the Sentinels") {
+			said++
+		}
+	}
+	if said != 1 {
+		t.Errorf("the log says it %d times", said)
+	}
+
+	bad := client.Config{Sentinel: &client.SentinelConfig{Addrs: []string{s.servers["a"][0].Addr()}, Masters: []string{"a"}}}
+	if err := open(t, bad).Stats().Nodes[0].SentinelError; err == nil || !strings.Contains(err.Error(), "unknown command") {
+		t.Errorf("a Redis in the place of a Sentinel: %v", err)
+	}
+}
+
+// lineWriter hands on what is written, as long as there is room.
+type lineWriter chan string
+
+func (w lineWriter) Write(b []byte) (int, error) {
+	select {
+	case w <- string(b):
+	default:
+	}
+	return len(b), nil
 }
 
 // TestReportedRB31 is about one bad Sentinel of three.

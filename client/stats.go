@@ -101,6 +101,10 @@ type NodeStats struct {
 	State      string
 	StateSince time.Time
 
+	// SentinelError is why no majority of the Sentinels said who is the primary when they were asked last, with what each of them said: a wrong password, an address where no
+	// Sentinel is. They are asked every 10 s, and more often while the primary does not answer. nil while a majority agrees, and without Config.Sentinel.
+	SentinelError error
+
 	// LastFailure is the latest command, health checks apart, that failed by the node's fault: it was refused (no memory, no permission, a read-only
 	// replica), not answered in time, or the connection broke; at LastFailureAt. It says why reads become loads although LastError is nil.
 	// It stays when later commands succeed, so look at the time; nil and zero: none has failed.
@@ -113,8 +117,8 @@ func (s NodeStats) MarshalJSON() ([]byte, error) {
 	type fields NodeStats // without this method
 	return json.Marshal(struct {
 		fields
-		PushError, LastError, LastFailure *string
-	}{fields(s), errorText(s.PushError), errorText(s.LastError), errorText(s.LastFailure)})
+		PushError, LastError, LastFailure, SentinelError *string
+	}{fields(s), errorText(s.PushError), errorText(s.LastError), errorText(s.LastFailure), errorText(s.SentinelError)})
 }
 
 func errorText(err error) *string {
@@ -155,9 +159,10 @@ func (c *Client) Stats() Stats {
 		s.Nodes = append(s.Nodes, NodeStats{
 			ID: n.ID, Addr: c.addrOf(i), Replicas: c.shards[i].stats(time.Now()), Engine: string(info.Engine), Version: info.Version,
 			ClockOffset: info.ClockOffset, Tracking: info.Capabilities.Tracking, Pushing: t != nil && t.Fresh(time.Now()), PushError: info.TrackingError,
-			Unconfirmed: c.debts.logs[i].sent.Stats().Depth,
-			PushesLost:  ends.ListenerLost + ends.FillLost + ends.Silent + ends.Flushed + ends.RunChanged,
-			LastError:   info.LastError, State: info.State.String(), StateSince: info.StateSince,
+			Unconfirmed:   c.debts.logs[i].sent.Stats().Depth,
+			PushesLost:    ends.ListenerLost + ends.FillLost + ends.Silent + ends.Flushed + ends.RunChanged,
+			SentinelError: c.shards[i].sentinelError(),
+			LastError:     info.LastError, State: info.State.String(), StateSince: info.StateSince,
 			LastFailure: info.LastFailure, LastFailureAt: info.LastFailureAt,
 		})
 	}
