@@ -30,7 +30,8 @@ type Cache[V any] struct {
 	client *Client
 	cfg    CacheConfig[V]
 	names  naming
-	clone  func(V) V // nil: values are shared
+	clone  func(V) V              // nil: values are shared
+	whole  func(payload []byte) V // nil but where the payload is the value, as it is
 
 	views      []view   // of the cache's generation, one a node
 	clearDebts []string // the name under which a Clear is owed, one a node
@@ -70,6 +71,9 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 		c.clearDebts = append(c.clearDebts, clearDebt(c.names.of, i))
 	}
 	c.ending, c.end = context.WithCancel(context.Background()) //nolint:gosec // close calls it
+	if _, isBytes := any(c.cfg.Codec).(Bytes); isBytes {
+		c.whole, _ = any(func(payload []byte) []byte { return payload }).(func([]byte) V)
+	}
 	if clone, isBytes := any(bytes.Clone).(func(V) V); isBytes && c.clone == nil {
 		c.clone = clone
 	}

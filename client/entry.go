@@ -75,10 +75,14 @@ func (c *Cache[V]) exceeds(h *header) bool {
 	return int64(h.packed.size) > int64(c.cfg.MaxValueBytes) || int64(h.apart.size) > int64(c.cfg.MaxValueBytes)
 }
 
-// open makes an entry's value of its payload. What cannot be opened is foreign, and counted.
+// open makes an entry's value of its payload, which must be the entry's alone: bytes are not copied once more. What cannot be opened is foreign, and counted.
 func (c *Cache[V]) open(e *entry[V], payload []byte) (ok bool) {
 	if e.packed == (packing{}) {
-		e.value, ok = c.decode(payload)
+		if c.whole != nil {
+			e.value, ok = c.whole(payload), true
+		} else {
+			e.value, ok = c.decode(payload)
+		}
 		e.size = headerBytes + len(payload)
 	} else {
 		withScratch(int(e.packed.size), func(buf []byte) {

@@ -125,7 +125,7 @@ func (s *slot[V]) whole(ctx context.Context, e *entry[V], f freshness) (freshnes
 		return unusable, nil
 	}
 	payload := body.Bytes
-	if body.Shared && s.c.cfg.Codec.ID() >= FirstUserCodec && e.packed == (packing{}) {
+	if body.Shared && (s.c.cfg.Codec.ID() >= FirstUserCodec || s.c.whole != nil) && e.packed == (packing{}) {
 		payload = append([]byte(nil), payload...) // a codec of the user's may decode in place
 	}
 	if !s.c.open(e, payload) {

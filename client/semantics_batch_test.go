@@ -83,7 +83,9 @@ func TestLoadManyFails(t *testing.T) {
 					}
 					m, _ := all("v")(ctx, keys)
 					return m, err
-				}, func(cfg *client.CacheConfig[string]) { cfg.MaxLoadKeys, cfg.LoadTimeout, cfg.NoErrorBackoff = 20, time.Second, true })
+				}, func(cfg *client.CacheConfig[string]) {
+					cfg.MaxLoadKeys, cfg.LoadTimeout, cfg.NoErrorBackoff = 20, time.Second, true
+				})
 				keys, _ := numbered(60)
 				start := time.Now()
 				m, err := c.GetMany(t.Context(), keys)
