@@ -49,7 +49,11 @@ func startCouple(t *testing.T, rows map[string]string, change func(name string, 
 func (p *couple) write(t *testing.T, key, row string) time.Time {
 	t.Helper()
 	p.src.set(key, row)
-	if err := p.p1.Invalidate(t.Context(), key); err != nil {
+	err := p.p1.Invalidate(t.Context(), key)
+	for began := time.Now(); client.NodesOnly(err) && time.Since(began) < 5*time.Second; err = p.p1.Invalidate(t.Context(), key) {
+		time.Sleep(10 * time.Millisecond) // P1 has not noticed yet that the node is back
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	return time.Now()
