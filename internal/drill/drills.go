@@ -100,7 +100,7 @@ const (
 	slowSource    = 95 * time.Millisecond
 	backLimit     = 30 * time.Second
 	resetShare    = 0.2
-	lastLoads     = 500 * time.Millisecond
+	lastLoads     = 3 * time.Second  // at 2,000 reads a second the last of the hottest keys comes every half a second
 	failoverTime  = 12 * time.Second // Sentinel needs some 2 s
 )
 
