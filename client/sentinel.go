@@ -39,8 +39,8 @@ const (
 // asked and no majority answers.
 //
 // The addresses that Sentinels and primaries tell are dialled from here: where they are others than this process can reach (containers, NAT), let the servers announce what it can
-// (replica-announce-ip), or set a Dialer in Config.Redis. Sentinels that do not answer, or refuse the password, are no error of New and in no log, but where Prefix needs them: a node that nobody
-// has named has an empty NodeStats.Addr, and a LastError that says so.
+// (replica-announce-ip), or set a Dialer in Config.Redis. Sentinels that do not answer, or refuse the password, are no error of New, but where Prefix needs them: a node that nobody
+// has named has an empty NodeStats.Addr, and NodeStats.SentinelError says what each of them answered.
 //
 // A Redis user that may do no more needs +role beside what the caches need (else replicas are asked by INFO); one of the Sentinels, if they have ACLs, +sentinel +psubscribe +ping.
 type SentinelConfig struct {
