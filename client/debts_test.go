@@ -89,7 +89,7 @@ func TestOwedInvalidationVoidsFills(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := clienttest.Start(t, 1)
 			cl := open(t, nodes.Config())
-			g := newGated(map[string]string{"k": "1"})
+			g := newGated(map[string]string{"k": "1", "m": "1"})
 			c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: g.load, L1: client.L1All, NoEarlyRefresh: true,
 				LoadMany: func(ctx context.Context, keys []string) (map[string]string, error) {
 					v, err := g.load(ctx, keys[0])
@@ -109,7 +109,6 @@ func TestOwedInvalidationVoidsFills(t *testing.T) {
 					got <- err
 				}()
 				read = func() (string, error) { return "", <-got }
-				g.set("m", "1")
 			}
 			<-g.held
 			key := map[bool]string{false: "k", true: "m"}[many]
