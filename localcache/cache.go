@@ -111,9 +111,7 @@ func New[V any](cfg Config) (*Cache[V], error) {
 		origin: time.Now(),
 	}
 	for i := range c.shards {
-		if err := c.shards[i].init(cfg.shardEntries(), cfg.shardBytes()); err != nil {
-			return nil, err
-		}
+		c.shards[i].init(cfg.shardEntries(), cfg.shardBytes())
 	}
 	return c, nil
 }

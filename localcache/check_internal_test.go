@@ -21,14 +21,15 @@ func check[V any](t testing.TB, c *Cache[V]) {
 func checkEntries[V any](t testing.TB, c *Cache[V], i int) {
 	t.Helper()
 	s := &c.shards[i]
-	keys := s.lru.Keys() // walks the list
+	keys := queue(t, s)
 	listed := make(map[string]bool, len(keys))
 	var bytes int64
 	for _, k := range keys {
-		e, ok := s.lru.Peek(k) // asks the map
-		if !ok {
+		at := s.held.index[k]
+		if at == nil {
 			t.Fatalf("shard %d: %q is in the list but not in the map", i, k)
 		}
+		e := at.entry
 		if listed[k] {
 			t.Fatalf("shard %d: %q is in the list twice", i, k)
 		}
@@ -41,8 +42,11 @@ func checkEntries[V any](t testing.TB, c *Cache[V], i int) {
 		}
 		bytes += e.cost
 	}
-	if len(keys) != s.lru.Len() {
-		t.Fatalf("shard %d: list has %d keys, Len says %d", i, len(keys), s.lru.Len())
+	if len(keys) != len(s.held.index) {
+		t.Fatalf("shard %d: list has %d keys, the map %d", i, len(keys), len(s.held.index))
+	}
+	if s.held.hand != nil && s.held.index[s.held.hand.key] != s.held.hand {
+		t.Fatalf("shard %d: the hand is at %q, which is not there", i, s.held.hand.key)
 	}
 	if bytes != s.bytes {
 		t.Fatalf("shard %d: entries cost %d, counted are %d", i, bytes, s.bytes)
@@ -78,4 +82,19 @@ func checkOpen[V any](t testing.TB, c *Cache[V], i int) {
 			t.Fatalf("shard %d: %q has %d holders and is still open", i, k, r.holders)
 		}
 	}
+}
+
+// queue is the keys of a shard, oldest first. It walks the list both ways.
+func queue[V any](t testing.TB, s *shard[V]) (keys []string) {
+	t.Helper()
+	for i := s.held.oldest; i != nil; i = i.newer {
+		keys = append(keys, i.key)
+	}
+	n := len(keys)
+	for i := s.held.newest; i != nil; i = i.older {
+		if n--; n < 0 || keys[n] != i.key {
+			t.Fatalf("%q is at another place from the other end of %v", i.key, keys)
+		}
+	}
+	return keys
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 
 // Package localcache keeps the few hottest keys inside the process, so that reading one costs a lock and two hashes
-// instead of a round trip. It is bounded in bytes and in entries, forgets the least recently used first, and never
+// instead of a round trip. It is bounded in bytes and in entries, forgets first what nobody has asked for lately (see sieve), and never
 // serves an entry past its expiry.
 //
 // What makes it safe to put in front of a shared cache is the fill ticket. A value that is on its way here can be
@@ -17,5 +17,5 @@
 // callers is one line: Begin, then read, then Commit (or Cancel), and Invalidate for every change you hear of.
 //
 // The package starts no goroutine and reads no clock: the time is an argument, and expired entries are dropped when
-// they are met. The recency list is that of github.com/hashicorp/golang-lru/v2, one a shard, under the shard's lock.
+// they are met.
 package localcache

@@ -11,12 +11,13 @@ import (
 	"time"
 )
 
-// model is the cache written without regard to cost: entries in a slice from most to least recently used, tickets in
+// model is the cache written without regard to cost: entries in a slice from the newest to the oldest, the hand as a key, tickets in
 // a list that is searched. It has one shard, so its order of eviction is the cache's.
 type model struct {
 	maxBytes   int64
 	maxEntries int
 	entries    []modelEntry
+	hand       string // "": the oldest
 	tickets    []*modelTicket
 }
 
@@ -25,6 +26,7 @@ type modelEntry struct {
 	value   int
 	cost    int64
 	expires time.Time
+	marked  bool
 }
 
 type modelTicket struct {
@@ -39,6 +41,9 @@ func (m *model) find(key string) int {
 }
 
 func (m *model) drop(key string) {
+	if i := m.find(key); i >= 0 && key == m.hand {
+		m.hand = m.newer(i)
+	}
 	m.entries = slices.DeleteFunc(m.entries, func(e modelEntry) bool { return e.key == key })
 }
 
@@ -48,12 +53,35 @@ func (m *model) get(key string, now time.Time) (int, bool) {
 		return 0, false
 	}
 	e := m.entries[i]
-	m.drop(key)
 	if !e.expires.After(now) {
+		m.drop(key)
 		return 0, false
 	}
-	m.entries = slices.Insert(m.entries, 0, e)
+	m.entries[i].marked = true
 	return e.value, true
+}
+
+// newer is the key after the i-th on the hand's way; "": it begins anew.
+func (m *model) newer(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return m.entries[i-1].key
+}
+
+func (m *model) evict() {
+	for {
+		i := m.find(m.hand)
+		if i < 0 {
+			i = len(m.entries) - 1
+		}
+		m.hand = m.newer(i)
+		if !m.entries[i].marked {
+			m.drop(m.entries[i].key)
+			return
+		}
+		m.entries[i].marked = false
+	}
 }
 
 // endAll makes every ticket of key void; key "" means every key's.
@@ -74,11 +102,17 @@ func (m *model) commit(t *modelTicket, value int, size int64, expires, now time.
 	if !expires.After(now) || size < 0 || cost > m.maxBytes {
 		return false
 	}
-	m.drop(t.key)
-	m.entries = slices.Insert(m.entries, 0, modelEntry{t.key, value, cost, expires})
-	for len(m.entries) > m.maxEntries || m.bytes() > m.maxBytes {
-		m.entries = m.entries[:len(m.entries)-1]
+	if i := m.find(t.key); i >= 0 {
+		m.entries[i] = modelEntry{t.key, value, cost, expires, true}
+		for m.bytes() > m.maxBytes {
+			m.evict()
+		}
+		return true
 	}
+	for len(m.entries) >= m.maxEntries || m.bytes()+cost > m.maxBytes {
+		m.evict()
+	}
+	m.entries = slices.Insert(m.entries, 0, modelEntry{t.key, value, cost, expires, false})
 	return true
 }
 
@@ -118,9 +152,9 @@ func steps(t testing.TB, script []byte) {
 			t.Fatalf("step %d, %s: %d entries, %d bytes, %d open; model %d, %d, %d", n, what,
 				c.Len(), c.Bytes(), c.Stats().Open, len(m.entries), m.bytes(), m.open())
 		}
-		for i, key := range c.shards[0].lru.Keys() { // oldest first
-			if want := m.entries[len(m.entries)-1-i].key; key != want {
-				t.Fatalf("step %d, %s: %q at place %d of the recency list, model has %q", n, what, key, i, want)
+		for i, key := range queue(t, &c.shards[0]) {
+			if want := m.entries[len(m.entries)-1-i]; key != want.key || c.shards[0].held.index[key].marked != want.marked {
+				t.Fatalf("step %d, %s: %q at place %d of the queue, model has %+v", n, what, key, i, want)
 			}
 		}
 	}
@@ -165,7 +199,7 @@ func step(t testing.TB, c *Cache[int], m *model, op byte, arg, n int, now time.T
 			return "nothing"
 		}
 		c.Clear()
-		m.entries = nil
+		m.entries, m.hand = nil, ""
 		m.endAll("")
 		return "Clear"
 	}

@@ -4,11 +4,8 @@
 package localcache
 
 import (
-	"fmt"
 	"strings"
 	"sync"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // shard is one lock and everything behind it. Entries and tickets share the lock because Invalidate must end both in
@@ -16,7 +13,7 @@ import (
 type shard[V any] struct {
 	mu sync.Mutex
 
-	lru        *simplelru.LRU[string, entry[V]]
+	held       sieve[V]
 	bytes      int64 // sum of the entries' costs
 	maxBytes   int64
 	maxEntries int
@@ -36,71 +33,80 @@ type entry[V any] struct {
 	expires int64
 }
 
-func (s *shard[V]) init(maxEntries int, maxBytes int64) error {
-	lru, err := simplelru.NewLRU[string, entry[V]](maxEntries, nil)
-	if err != nil {
-		return fmt.Errorf("localcache: %w", err)
-	}
-	s.lru, s.maxEntries, s.maxBytes = lru, maxEntries, maxBytes
+func (s *shard[V]) init(maxEntries int, maxBytes int64) {
+	s.held.clear()
+	s.maxEntries, s.maxBytes = maxEntries, maxBytes
 	s.open = make(map[string]round)
-	return nil
 }
 
+// get is on the path of every read: no defer, and nothing is written but a mark and a count.
 func (s *shard[V]) get(key string, now int64) (value V, ok bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	e, ok := s.lru.Get(key)
-	if ok && e.expires > now {
+	i := s.held.index[key]
+	switch {
+	case i == nil:
+		s.count.Misses++
+	case i.entry.expires > now:
 		s.count.Hits++
-		return e.value, true
-	}
-	s.count.Misses++
-	if ok {
-		s.lru.Remove(key)
-		s.bytes -= e.cost
+		i.marked = true
+		value, ok = i.entry.value, true
+	default:
+		s.count.Misses++
 		s.count.Expired++
+		s.take(i)
 	}
-	return value, false
+	s.mu.Unlock()
+	return value, ok
 }
 
-// put stores e under key and evicts until both bounds hold. The caller holds the lock and has made sure that e alone
-// fits, so the loop over bytes ends at the latest when e is the only entry left.
+// put stores e under key, and evicts before that until both bounds will hold. The caller holds the lock and has made sure that e alone fits. A key that was there
+// is one that is wanted again.
 func (s *shard[V]) put(key string, e entry[V], now int64) {
-	if old, ok := s.lru.Peek(key); ok {
-		s.bytes -= old.cost
-	} else {
-		key = strings.Clone(key) // it may be cut out of a request of a megabyte; what is there has its copy already
-		if s.lru.Len() >= s.maxEntries {
-			s.evict(now) // here and not in lru.Add, which would not say what it took off the byte count
-		}
+	i := s.held.index[key]
+	if i != nil {
+		s.bytes += e.cost - i.entry.cost
+		i.entry, i.marked = e, true
+		s.shrink(now, 0)
+		return
 	}
-	s.lru.Add(key, e) // moves to the front, so evict below does not meet it before all others
+	s.shrink(now, e.cost)
+	if len(s.held.index) >= s.maxEntries {
+		s.evict(now)
+	}
+	s.held.add(strings.Clone(key), e, false) // the key may be cut out of a request of a megabyte
 	s.bytes += e.cost
-	for s.bytes > s.maxBytes {
+}
+
+// shrink evicts until there is room for so many bytes.
+func (s *shard[V]) shrink(now, room int64) {
+	for s.bytes > s.maxBytes-room {
 		s.evict(now)
 	}
 }
 
-// evict drops the least recently used entry. One that was over anyway is counted as expired: evictions of live
+// evict drops the entry whose turn it is. One that was over anyway is counted as expired: evictions of live
 // entries are what says that the cache is too small.
 func (s *shard[V]) evict(now int64) {
-	_, e, ok := s.lru.RemoveOldest()
-	if !ok {
-		return
-	}
-	s.bytes -= e.cost
-	if e.expires > now {
+	i := s.held.victim()
+	if i.entry.expires > now {
 		s.count.Evicted++
 	} else {
 		s.count.Expired++
 	}
+	s.take(i)
+}
+
+// take takes an item out.
+func (s *shard[V]) take(i *item[V]) {
+	s.held.remove(i)
+	s.bytes -= i.entry.cost
 }
 
 func (s *shard[V]) peek(key string, now int64) (value V, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e, ok := s.lru.Peek(key); ok && e.expires > now {
-		return e.value, true
+	if i := s.held.index[key]; i != nil && i.entry.expires > now {
+		return i.entry.value, true
 	}
 	return value, false
 }
@@ -113,9 +119,8 @@ func (s *shard[V]) drop(key string) {
 
 // remove is drop with the lock held.
 func (s *shard[V]) remove(key string) {
-	if e, ok := s.lru.Peek(key); ok {
-		s.lru.Remove(key)
-		s.bytes -= e.cost
+	if i := s.held.index[key]; i != nil {
+		s.take(i)
 		s.count.Invalidated++
 	}
 }
@@ -133,9 +138,9 @@ func (s *shard[V]) invalidate(key string) {
 func (s *shard[V]) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.count.Invalidated += uint64(s.lru.Len())
+	s.count.Invalidated += uint64(len(s.held.index))
 	s.count.Voided += uint64(len(s.open))
-	s.lru.Purge()
+	s.held.clear()
 	s.bytes = 0
 	clear(s.open)
 }

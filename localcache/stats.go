@@ -38,7 +38,7 @@ func (s *shard[V]) stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.count
-	st.Entries, st.Bytes, st.Open = s.lru.Len(), s.bytes, len(s.open)
+	st.Entries, st.Bytes, st.Open = len(s.held.index), s.bytes, len(s.open)
 	return st
 }
 
