@@ -123,8 +123,8 @@ func TestRestartFromSnapshot(t *testing.T) {
 	reads(t, c, "k", "2")
 	reads(t, product(t, open(t, cfg), src), "k", "2")
 	reads(t, truth, "k", "1")
-	if n := other.Stats().Distrusted; n == 0 {
-		t.Error("none counted as distrusted")
+	if st := other.Stats(); st.Distrusted+st.Cleared == 0 { // the second where a heartbeat was quicker than the reads
+		t.Errorf("none counted: %+v", st)
 	}
 }
 

@@ -517,7 +517,7 @@ type forgetful struct {
 }
 
 func (c forgetful) Write(b []byte) (int, error) {
-	if bytes.Contains(b[:min(len(b), 20)], []byte("get\r\n")) && rand.Int64N(1000) < c.loses.Load() {
+	if bytes.Contains(b[:min(len(b), 20)], []byte("GET\r\n")) && rand.Int64N(1000) < c.loses.Load() {
 		return len(b), nil
 	}
 	return c.Conn.Write(b)

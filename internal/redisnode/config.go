@@ -53,7 +53,8 @@ type Config struct {
 	// ask anew over another connection, and again after twice as long, and so on until one Timeout has passed.
 	Timeout time.Duration
 	// PoolSize is the largest number of connections, and so of operations under way at once;
-	// pipelines count as one. 0 means 16. Bodies ([Node.GetBody]) have up to LargeConns more.
+	// pipelines count as one. 0 means 16. Half of them are for reads alone, which share commands and
+	// seldom need more than 4. Bodies ([Node.GetBody]) have up to LargeConns more.
 	PoolSize int
 	// Options may change the driver's options: TLSConfig, Username and Password or a provider of
 	// them, Dialer, DB, ClientName, OnConnect (called after the package's own), Limiter. It is
@@ -138,6 +139,9 @@ func (c *Config) options() *redis.Options {
 	}
 	return o
 }
+
+// wires is how many connections a session has for reads.
+func (c *Config) wires() int { return max(1, c.PoolSize/2) }
 
 // dialFunc is the type of redis.Options.Dialer.
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)

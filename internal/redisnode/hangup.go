@@ -28,26 +28,32 @@ func (n *Node) changed(c StateChange) {
 // hangUp closes the session's connections; the next operations make new ones.
 func (s *Session) hangUp() {
 	s.connsMu.Lock()
-	defer s.connsMu.Unlock()
 	for c := range s.conns {
 		c.over.Store(true)
 		_ = c.Conn.Close()
 	}
+	s.connsMu.Unlock()
+	s.wires.purge() // the driver finds out by itself
 }
 
-// full says that there is to be no further connection: to a node that is down there is one, for the heartbeats. Operations that were waiting for a place in the
-// pool when it went down come here, and would wait once more.
-func (s *Session) full() error {
+// full says that there is to be no further connection: to a node that is down there is one of the driver's, for the heartbeats. Operations that were waiting for a
+// place in the pool when it went down come here, and would wait once more.
+func (s *Session) full(ours bool) error {
 	g := s.node.breaker.barred()
 	if g == nil {
 		return nil
 	}
+	if ours || s.asking.Load() == 0 {
+		return g.why
+	}
 	s.connsMu.Lock()
 	defer s.connsMu.Unlock()
-	if len(s.conns) == 0 && s.asking.Load() > 0 {
-		return nil
+	for c := range s.conns {
+		if !c.ours {
+			return g.why
+		}
 	}
-	return g.why
+	return nil
 }
 
 // keep notes a new connection.

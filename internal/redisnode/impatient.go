@@ -9,17 +9,13 @@ import (
 	"time"
 )
 
-// impatientSlots is how many reads (or batches of them) a node with that many connections has under way at once while some are slow and their callers have
-// left: a slow one keeps its slot. A quarter of the pool is left to scripts.
-func impatientSlots(poolSize int) int { return max(readSlots, poolSize*3/4) }
-
 // slowTimes is how many timeouts a read that its callers have left may take. A connection whose reply does not come in time is closed, and to make another one
 // takes three replies more of a node that is slow to reply.
 const slowTimes = 2
 
 // mgetSlow is MGet for a node of which some replies are slow: nobody waits for this one.
 func (s *Session) mgetSlow(ctx context.Context, keys []string) ([][]byte, error) {
-	return s.mget(ctx, s.slow, keys)
+	return s.mget(ctx, slowTimes*s.node.cfg.Timeout, keys)
 }
 
 // getImpatiently is GetBeside of a node of which some replies are slow, see pace: it waits for patience, then asks anew, over another connection, and waits
@@ -56,7 +52,7 @@ func (q *reads) queueUp(key, beside string) (*read, error) {
 		return nil, &Error{Node: q.node.cfg.ID, Op: "GET", Err: ErrClosed}
 	}
 	r := q.join(key, beside)
-	if q.busy < impatientSlots(q.node.cfg.PoolSize) {
+	if q.busy < q.node.cfg.wires() { // as many as there are: a slow one keeps its slot
 		q.busy++
 		q.workers.Go(q.drain)
 	}

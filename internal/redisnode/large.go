@@ -6,6 +6,8 @@ package redisnode
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -65,11 +67,9 @@ type transfer struct {
 // newLarge makes the own path of n. It does not connect.
 func newLarge(n *Node) *large {
 	cfg := n.cfg
-	cfg.PoolSize, cfg.Scripts, cfg.OnRun, cfg.OnReplication, cfg.OnState, cfg.Options = LargeConns, nil, nil, nil, nil, nil
+	cfg.PoolSize, cfg.Scripts, cfg.OnRun, cfg.OnReplication, cfg.OnState, cfg.Options = 2*LargeConns, nil, nil, nil, nil, nil
 	cfg.Push = nil
 	o := n.options
-	o.PoolSize = LargeConns
-	o.ReadTimeout, o.WriteTimeout = n.allowance(largest), n.allowance(largest) // each transfer sets its own deadline
 	own := newNode(cfg, o)
 	own.failures, own.breaker, own.bodies = n.failures, n.breaker, true
 	return &large{node: own, turns: make(chan struct{}, LargeConns), transfers: make(map[transferKey]*transfer)}
@@ -226,30 +226,36 @@ func (l *large) close() {
 
 // getRange reads the first n bytes under a key: never more, whatever lies there. A missing key is empty.
 func (s *Session) getRange(ctx context.Context, limit time.Duration, key string, n int) ([]byte, error) {
-	if err := s.begin(ctx, "GETRANGE"); err != nil {
+	l, err := s.open(ctx, "GETRANGE", limit)
+	if err != nil {
 		return nil, err
 	}
-	defer s.leave()
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	v, err := s.client.GetRange(bounded, key, 0, int64(n-1)).Bytes()
-	if err != nil {
-		return nil, s.failure(ctx, "GETRANGE", err)
+	var v []byte
+	if err = l.send("GETRANGE", key, "0", strconv.Itoa(n-1)); err == nil {
+		v, err = l.value(n)
 	}
-	s.answered()
-	return v, nil
+	return v, s.done(ctx, l, "GETRANGE", err)
 }
 
 func (s *Session) set(ctx context.Context, limit time.Duration, key string, value []byte, ttl time.Duration) error {
-	if err := s.begin(ctx, "SET"); err != nil {
+	l, err := s.open(ctx, "SET", limit)
+	if err != nil {
 		return err
 	}
-	defer s.leave()
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err := s.client.Set(bounded, key, value, max(ttl, time.Millisecond)).Err(); err != nil {
-		return s.failure(ctx, "SET", err)
+	if err = l.sendSet(key, value, max(ttl, time.Millisecond)); err == nil {
+		err = l.ok()
 	}
-	s.answered()
+	return s.done(ctx, l, "SET", err)
+}
+
+// sendSet sends a SET whose value is too long to be copied.
+func (l *wire) sendSet(key string, value []byte, ttl time.Duration) error {
+	ms := strconv.FormatInt(ttl.Milliseconds(), 10)
+	l.w = fmt.Appendf(l.w[:0], "*5\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n", len(key), key, len(value))
+	for _, part := range [][]byte{l.w, value, fmt.Appendf(nil, "\r\n$2\r\nPX\r\n$%d\r\n%s\r\n", len(ms), ms)} {
+		if _, err := l.conn.Write(part); err != nil {
+			return err
+		}
+	}
 	return nil
 }

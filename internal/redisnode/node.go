@@ -66,6 +66,7 @@ func newNode(cfg Config, o redis.Options) *Node {
 	n.breaker = newBreaker(cfg.ID, n.changed)
 	n.pace.timeout = cfg.Timeout
 	n.reads.node, n.reads.byKey = n, make(map[string]*read)
+	n.reads.slots = min(readSlots, cfg.wires())
 	n.tracking.news = make(chan struct{}, 1)
 	n.addr.Store(&o.Addr)
 	s := newSession(n)

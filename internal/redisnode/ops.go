@@ -6,7 +6,7 @@ package redisnode
 import (
 	"context"
 	"errors"
-	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -27,50 +27,54 @@ type Result struct {
 // Get reads one value. A missing key is nil and false; an empty value is not nil. The bytes are
 // the caller's. One round trip.
 func (s *Session) Get(ctx context.Context, key string) ([]byte, bool, error) {
-	if err := s.beginRead(ctx, "GET"); err != nil {
+	l, err := s.open(ctx, "GET", s.node.cfg.Timeout)
+	if err != nil {
 		return nil, false, err
 	}
-	defer s.leave()
-	v, err := s.client.Get(ctx, key).Bytes()
-	switch {
-	case errors.Is(err, redis.Nil):
-		s.answered()
-		return nil, false, nil
-	case err != nil:
-		return nil, false, s.failure(ctx, "GET", err)
+	var v []byte
+	if err = l.send("GET", key); err == nil {
+		v, err = l.value(largest)
 	}
-	s.answered()
-	return v, true, nil
+	return v, v != nil, s.done(ctx, l, "GET", err)
+}
+
+// getTwo reads two values by one command.
+func (s *Session) getTwo(ctx context.Context, key, beside string) (v, b []byte, err error) {
+	l, err := s.open(ctx, "MGET", s.node.cfg.Timeout)
+	if err != nil {
+		return nil, nil, err
+	}
+	var both [2][]byte
+	if err = l.send("MGET", key, beside); err == nil {
+		err = l.values(both[:])
+	}
+	if err = s.done(ctx, l, "MGET", err); err != nil {
+		return nil, nil, err
+	}
+	return both[0], both[1], nil
 }
 
 // MGet reads several values in one round trip, in the order of keys: nil for a key that is missing
 // or not a string, an empty slice for an empty value. The bytes are the caller's. No keys, no
-// round trip. The timeout is that of one reply, so the caller bounds how many keys it asks for.
+// round trip. The timeout is that of the whole reply, so the caller bounds how many keys it asks for.
 func (s *Session) MGet(ctx context.Context, keys []string) ([][]byte, error) {
-	return s.mget(ctx, s.client, keys)
+	return s.mget(ctx, s.node.cfg.Timeout, keys)
 }
 
-func (s *Session) mget(ctx context.Context, client *redis.Client, keys []string) ([][]byte, error) {
+func (s *Session) mget(ctx context.Context, limit time.Duration, keys []string) ([][]byte, error) {
 	if len(keys) == 0 {
 		return [][]byte{}, nil
 	}
-	if err := s.beginRead(ctx, "MGET"); err != nil {
+	l, err := s.open(ctx, "MGET", limit)
+	if err != nil {
 		return nil, err
 	}
-	defer s.leave()
-	replies, err := client.MGet(ctx, keys...).Result()
-	if err == nil && len(replies) != len(keys) {
-		err = fmt.Errorf("%d values for %d keys", len(replies), len(keys))
-	}
-	if err != nil {
-		return nil, s.failure(ctx, "MGET", err)
-	}
-	s.answered()
 	values := make([][]byte, len(keys))
-	for i, r := range replies {
-		if v, ok := r.(string); ok {
-			values[i] = []byte(v)
-		}
+	if err = l.send(append([]string{"MGET"}, keys...)...); err == nil {
+		err = l.values(values)
+	}
+	if err = s.done(ctx, l, "MGET", err); err != nil {
+		return nil, err
 	}
 	return values, nil
 }

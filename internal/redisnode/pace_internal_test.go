@@ -113,12 +113,3 @@ func TestPaceCountsWhatWasAnswered(t *testing.T) {
 		t.Errorf("%d counted, want the answer and the timeout", total)
 	}
 }
-
-// TestImpatientSlots: reads that nobody waits for never take the whole of a pool that has room for more than the ordinary ones.
-func TestImpatientSlots(t *testing.T) {
-	for pool, want := range map[int]int{1: readSlots, 4: readSlots, 8: 6, 12: 9, defaultPoolSize: 12, 64: 48} {
-		if got := impatientSlots(pool); got != want {
-			t.Errorf("%d of %d connections, want %d", got, pool, want)
-		}
-	}
-}

@@ -20,6 +20,7 @@ import (
 type watchfulConn struct {
 	net.Conn
 	session *Session // that keeps it
+	ours    bool     // it is a wire's
 	over    atomic.Bool
 }
 

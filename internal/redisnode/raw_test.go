@@ -97,7 +97,7 @@ func TestDeadConnectionsAndCommands(t *testing.T) {
 		})
 		cut := func() {
 			t.Helper()
-			if _, err := n.MGet(t.Context(), []string{"k"}); err != nil { // there is a connection
+			if _, err := n.AskInt(t.Context(), redisnode.Command{"PTTL", "k"}); err != nil { // there is a connection
 				t.Fatal(err)
 			}
 			for _, conn := range open {

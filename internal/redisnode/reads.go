@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// readSlots is how many reads (or batches of them) a node has under way at once. Up to that many callers
+	// readSlots is how many reads (or batches of them) a node has under way at once, each over a wire of its own. Up to that many callers
 	// each have a command of their own, as with the bare driver.
 	readSlots = 4
 	// batchKeys and batchBytes bound one MGET: other commands of the node wait behind it.
@@ -37,7 +37,8 @@ const (
 // A queued read has not been sent when somebody joins it, and it leaves the queue before it is sent. So every
 // caller gets an answer to a command that was sent after it came: sharing makes no answer older.
 type reads struct {
-	node *Node
+	node  *Node
+	slots int // readSlots, or less
 
 	mu      sync.Mutex
 	busy    int // slots taken
@@ -116,11 +117,7 @@ func (s *Session) getBeside(ctx context.Context, key, beside string) (v, b []byt
 		v, _, err = s.Get(ctx, key)
 		return v, nil, err
 	}
-	both, err := s.MGet(ctx, []string{key, beside})
-	if err != nil {
-		return nil, nil, err
-	}
-	return both[0], both[1], nil
+	return s.getTwo(ctx, key, beside)
 }
 
 // readAgain says whether a read that failed is worth another try at once: when the server's run changed, on the next session; and when the
@@ -159,7 +156,7 @@ func (n *Node) BatchKeys(most int) int {
 func (q *reads) enter(key, beside string) *read {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.busy < readSlots || q.closed {
+	if q.busy < q.slots || q.closed {
 		q.busy++
 		return nil
 	}

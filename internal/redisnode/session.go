@@ -30,7 +30,8 @@ import (
 type Session struct {
 	node   *Node
 	client *redis.Client
-	slow   *redis.Client // the same, with a longer timeout: see mgetSlow
+	wires  wires // for reads
+	addr   string
 	dialer dialFunc
 	run    atomic.Pointer[string] // nil until the first connection
 	stream atomic.Pointer[string]
@@ -58,14 +59,21 @@ const retired = math.MinInt64 / 2
 func newSession(n *Node) *Session {
 	s := &Session{node: n, drained: make(chan struct{}), conns: make(map[*watchfulConn]struct{})}
 	s.ended, s.end = context.WithCancel(context.Background())
-	o := n.options // a copy: the driver keeps what it gets
-	o.Addr = n.Addr()
-	s.dialer, o.Dialer = o.Dialer, s.dial
+	s.addr, s.dialer = n.Addr(), n.options.Dialer
+	o := s.options()
+	o.PoolSize = max(1, n.cfg.PoolSize-n.cfg.wires())
+	s.wires.turns = make(chan struct{}, n.cfg.wires())
+	s.client = redis.NewClient(&o)
+	return s
+}
+
+// options is the driver's configuration for connections of the session: a copy, which the driver may keep.
+func (s *Session) options() redis.Options {
+	o := s.node.options
+	o.Addr, o.Dialer = s.addr, s.dial
 	user := o.OnConnect
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return s.onConnect(ctx, cn, user) }
-	s.client = redis.NewClient(&o)
-	s.slow = s.client.WithTimeout(slowTimes * n.cfg.Timeout)
-	return s
+	return o
 }
 
 // RunID is the run id of the server process that the session is bound to; "" before the first
@@ -134,6 +142,7 @@ func (s *Session) retire() {
 func (s *Session) drain() {
 	s.closing.Do(func() {
 		s.end()
+		s.wires.end()
 		_ = s.client.Close() // a second Close, after cut, has nothing to say
 		s.node.forget(s)
 		close(s.drained)
@@ -145,6 +154,7 @@ func (s *Session) cut() {
 	s.retire()
 	s.end()
 	_ = s.client.Close() // closes sockets that are in use, which may complain about it
+	s.hangUp()           // those of wires too
 }
 
 // gone is why an operation on a session that has ended is refused.
@@ -160,11 +170,16 @@ func (s *Session) gone() error {
 // and after as many as its pool is large it dials only once a second, from a goroutine of its own:
 // a node that is back would be missed for up to a second. It also logs each of them.
 func (s *Session) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	return s.dialFor(ctx, network, addr, false)
+}
+
+// dialFor is dial; ours: for a wire.
+func (s *Session) dialFor(ctx context.Context, network, addr string, ours bool) (net.Conn, error) {
 	if !s.enter() {
 		return noConn{s.gone()}, nil
 	}
 	defer s.leave()
-	if err := s.full(); err != nil {
+	if err := s.full(ours); err != nil {
 		return noConn{err}, nil
 	}
 	if addr == Unknown {
@@ -178,7 +193,7 @@ func (s *Session) dial(ctx context.Context, network, addr string) (net.Conn, err
 	if err != nil {
 		return noConn{&connectError{"connecting", err}}, nil
 	}
-	c := &watchfulConn{Conn: conn, session: s}
+	c := &watchfulConn{Conn: conn, session: s, ours: ours}
 	s.keep(c)
 	return c, nil
 }

@@ -1,0 +1,231 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// The replies that a wire understands: those of GET, MGET and SET, in RESP2 and RESP3 (https://redis.io/docs/latest/develop/reference/protocol-spec/). What else
+// comes is an error after which the connection is of no use.
+
+// replyError is an error reply of the server. It is a redis.Error, as the driver's own are.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+
+// RedisError implements redis.Error.
+func (replyError) RedisError() {}
+
+// replied says that a command's outcome is an error reply after which the connection goes on.
+func replied(err error) bool {
+	var e replyError
+	return errors.As(err, &e) && !strings.HasPrefix(string(e), string(protocolError[1:]))
+}
+
+// nonsense is a reply that does not follow the protocol, or is none that the command can have.
+func nonsense(what string, got []byte) error {
+	const most = 64
+	return fmt.Errorf("the server answered with %q: must be %s", got[:min(len(got), most)], what)
+}
+
+// head reads the line that begins a reply, without its end, and passes over what the server pushes in between. It is valid until the next read.
+func (l *wire) head() ([]byte, error) {
+	for {
+		h, err := l.text()
+		if err != nil {
+			return nil, err
+		}
+		if h[0] != '>' {
+			return h, nil
+		}
+		n, err := strconv.Atoi(string(h[1:]))
+		if err != nil {
+			return nil, nonsense("a push", h)
+		}
+		for range n {
+			if err := l.skip(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// text reads a line of the protocol, of at least its type, without its end.
+func (l *wire) text() ([]byte, error) {
+	h, err := l.r.ReadSlice('\n')
+	if err != nil {
+		return nil, err // also if it is longer than the buffer, which none of ours is
+	}
+	if len(h) < 3 || h[len(h)-2] != '\r' {
+		return nil, nonsense("a reply", h)
+	}
+	return h[:len(h)-2], nil
+}
+
+// skip passes over a part of a push: they are simple values and flat lists of them.
+func (l *wire) skip() error {
+	h, err := l.text()
+	if err != nil {
+		return err
+	}
+	switch h[0] {
+	case '+', '-', ':', '_', '#', ',', '(':
+		return nil
+	}
+	n, err := strconv.Atoi(string(h[1:]))
+	if err != nil {
+		return nonsense("a push", h)
+	}
+	switch h[0] {
+	case '$', '=', '!':
+		if n >= 0 {
+			_, err = l.r.Discard(n + 2)
+		}
+		return err
+	case '*', '~', '>', '%':
+		if h[0] == '%' {
+			n *= 2
+		}
+		for range n {
+			if err := l.skip(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return nonsense("a push", h)
+}
+
+// values reads the reply of an MGET for as many keys as into has room: a missing key, and one that is not a string, is nil.
+func (l *wire) values(into [][]byte) error {
+	h, err := l.head()
+	if err != nil {
+		return err
+	}
+	if err := asError(h); err != nil {
+		return err
+	}
+	if n, err := strconv.Atoi(string(h[1:])); h[0] != '*' || err != nil || n != len(into) {
+		return nonsense(fmt.Sprintf("a list of %d values", len(into)), h)
+	}
+	for i := range into {
+		if h, err = l.text(); err == nil {
+			into[i], err = l.bulk(h, largest)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// value reads the reply of a GET: a missing key is nil.
+func (l *wire) value(most int) ([]byte, error) {
+	h, err := l.head()
+	if err != nil {
+		return nil, err
+	}
+	if err := asError(h); err != nil {
+		return nil, err
+	}
+	return l.bulk(h, most)
+}
+
+// ok reads the reply of a command that has nothing to say.
+func (l *wire) ok() error {
+	h, err := l.head()
+	if err != nil {
+		return err
+	}
+	if err := asError(h); err != nil {
+		return err
+	}
+	if h[0] != '+' {
+		return nonsense("OK", h)
+	}
+	return nil
+}
+
+// asError is the error that a reply is, if it is one.
+func asError(h []byte) error {
+	if h[0] == '-' {
+		return replyError(h[1:])
+	}
+	return nil
+}
+
+// bulk reads the rest of a bulk string that began with h. Its bytes are the caller's.
+func (l *wire) bulk(h []byte, most int) ([]byte, error) {
+	if h[0] == '_' {
+		return nil, nil
+	}
+	n, err := length(h)
+	if err != nil || n < 0 {
+		return nil, err
+	}
+	if n > most {
+		return nil, nonsense(fmt.Sprintf("a value of at most %d bytes", most), h)
+	}
+	v, err := l.take(n)
+	if err != nil {
+		return nil, err
+	}
+	if end, err := l.r.Peek(2); err != nil || end[0] != '\r' || end[1] != '\n' {
+		if err != nil {
+			return nil, unexpected(err)
+		}
+		return nil, nonsense("the end of a value", end)
+	}
+	_, err = l.r.Discard(2)
+	return v, err
+}
+
+// length is that of a bulk string; -1: there is none.
+func length(h []byte) (int, error) {
+	if h[0] != '$' || len(h) < 2 || len(h) > 11 {
+		return 0, nonsense("a value", h)
+	}
+	if string(h) == "$-1" {
+		return -1, nil
+	}
+	n := 0
+	for _, digit := range h[1:] {
+		if digit < '0' || digit > '9' {
+			return 0, nonsense("a value", h)
+		}
+		n = 10*n + int(digit-'0')
+	}
+	return n, nil
+}
+
+// pieces is how much memory is taken at most on a server's word that so much will come.
+const pieces = 4 << 20
+
+// take reads n bytes.
+func (l *wire) take(n int) ([]byte, error) {
+	v := make([]byte, min(n, pieces))
+	_, err := io.ReadFull(l.r, v)
+	for err == nil && len(v) < n {
+		have := len(v)
+		v = append(v, make([]byte, min(n-have, max(have, pieces)))...)
+		_, err = io.ReadFull(l.r, v[have:])
+	}
+	if err != nil {
+		return nil, unexpected(err)
+	}
+	return v, nil
+}
+
+// unexpected is the end of a connection in the midst of a reply.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
