@@ -104,6 +104,7 @@ func BenchmarkL1Hit(b *testing.B) {
 			ctx := b.Context()
 			b.ReportAllocs()
 			b.ResetTimer()
+			defer countCPU(b)()
 			var next atomic.Uint64
 			b.RunParallel(func(pb *testing.PB) {
 				for i := int(next.Add(7919)); pb.Next(); i++ {

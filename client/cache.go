@@ -29,6 +29,7 @@ const (
 type Cache[V any] struct {
 	client *Client
 	cfg    CacheConfig[V]
+	opened time.Time // when it was made, by the monotonic clock
 	names  naming
 	clone  func(V) V              // nil: values are shared
 	whole  func(payload []byte) V // nil but where the payload is the value, as it is
@@ -36,8 +37,8 @@ type Cache[V any] struct {
 	views      []view   // of the cache's generation, one a node
 	clearDebts []string // the name under which a Clear is owed, one a node
 
-	hot *hotkey.Detector              // nil but with L1Hot
-	l1  *localcache.Cache[l1Entry[V]] // nil with L1Off
+	hot *hotkey.Detector               // nil but with L1Hot
+	l1  *localcache.Cache[*l1Entry[V]] // nil with L1Off
 
 	misses    gathering[V]                // one load a key
 	refreshes stampede.Flight[outcome[V]] // one refresh a key, behind the callers' backs
@@ -64,7 +65,7 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 		return nil, err
 	}
 	c := &Cache[V]{
-		client: cl, cfg: cfg, clone: cfg.Clone, draw: rand.Float64,
+		client: cl, opened: time.Now(), cfg: cfg, clone: cfg.Clone, draw: rand.Float64,
 		names: newNaming(cl.cfg.Namespace, cfg.Name, cfg.Schema), views: make([]view, len(cl.nodes)),
 	}
 	for i := range cl.nodes {
@@ -100,7 +101,7 @@ func (c *Cache[V]) makeL1() (err error) {
 	}
 	// The bytes are the bound; as many entries as they hold are welcome.
 	entries := max(1, c.cfg.L1MaxBytes/localcache.EntryOverhead)
-	c.l1, err = localcache.New[l1Entry[V]](localcache.Config{MaxBytes: c.cfg.L1MaxBytes, MaxEntries: int(min(entries, math.MaxInt32))})
+	c.l1, err = localcache.New[*l1Entry[V]](localcache.Config{MaxBytes: c.cfg.L1MaxBytes, MaxEntries: int(min(entries, math.MaxInt32))})
 	return err
 }
 

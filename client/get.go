@@ -78,7 +78,18 @@ type GetOptions struct {
 // ErrRecursiveLoad and ErrClosed. A node that fails is none, but for a cache that is itself the truth: nobody else can be asked there, and the error
 // is a *NodeError.
 func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
-	r, err := c.lookup(ctx, key, nil, GetOptions{})
+	now := c.now()
+	e, err := c.first(ctx, key, GetOptions{}, now)
+	switch {
+	case err != nil:
+		var none V
+		return none, err
+	case e != nil && e.negative:
+		return e.value, ErrNotFound
+	case e != nil:
+		return c.copied(e.value), nil
+	}
+	r, err := c.beyond(ctx, key, nil, GetOptions{}, now)
 	return r.Value, err
 }
 
@@ -103,20 +114,37 @@ func (c *Cache[V]) LookupWith(ctx context.Context, key string, load func(ctx con
 
 // lookup is the read path, each stop forward only.
 func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o GetOptions) (Result[V], error) {
-	if err := c.admit(ctx, key); err != nil {
-		return Result[V]{}, err
-	}
 	if c.cfg.Truth && o.Refresh {
 		o.Refresh, o.BypassL1 = false, true // what the owner has is the truth: that is what is asked for
 	}
-	now := time.Now()
+	now := c.now()
+	e, err := c.first(ctx, key, o, now)
+	if err != nil {
+		return Result[V]{}, err
+	}
+	if e != nil {
+		return c.local(e, now)
+	}
+	return c.beyond(ctx, key, load, o, now)
+}
+
+// first is the part of the read path within this process. Most reads end here: it is kept short. Neither an entry nor an error: go on.
+func (c *Cache[V]) first(ctx context.Context, key string, o GetOptions, now time.Time) (*l1Entry[V], error) {
+	if err := c.admit(ctx, key); err != nil {
+		return nil, err
+	}
 	c.count(key, now)                             // 1 count
 	if c.l1 != nil && !o.BypassL1 && !o.Refresh { // 2 L1
-		if e, ok := c.fromL1(key, now); ok {
-			return c.local(&e, now)
+		if e := c.fromL1(key, now); e != nil {
+			return e, nil
 		}
 	}
 	c.counters.l1Misses.Add(1)
+	return nil, nil //nolint:nilnil // it is what most of its callers go on from
+}
+
+// beyond is the read path from where this process's copy was not to be had.
+func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o GetOptions, now time.Time) (Result[V], error) {
 	if load == nil && !c.cfg.Truth {
 		load = c.ownLoader()
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-shelf/shelf/localcache"
 )
 
-// l1Entry is what the in-process cache holds of an entry.
+// l1Entry is what the in-process cache holds of an entry. It never changes.
 type l1Entry[V any] struct {
 	value    V
 	version  uint64
@@ -27,18 +27,18 @@ type l1Entry[V any] struct {
 }
 
 // fromL1 is this process's own copy of a key, if there is one that may be served: its node still tells of changes, has done so within the last
-// second, and the cache has not been cleared.
-func (c *Cache[V]) fromL1(key string, now time.Time) (l1Entry[V], bool) {
+// second, and the cache has not been cleared. nil: there is none.
+func (c *Cache[V]) fromL1(key string, now time.Time) *l1Entry[V] {
 	e, ok := c.l1.Get(key, now)
 	if !ok {
-		return e, false
+		return nil
 	}
-	if !c.serves(&e, now) {
+	if !c.serves(e, now) {
 		c.counters.l1Doubted.Add(1)
-		return e, false
+		return nil
 	}
 	c.countSize(key, e.size, now)
-	return e, true
+	return e
 }
 
 // serves says whether a copy may be served as what the owner has.
@@ -93,7 +93,7 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 	if s.gutter {
 		left = min(left, gutterTTL-age)
 	}
-	kept := l1Entry[V]{
+	kept := &l1Entry[V]{
 		version: e.version, born: asked.Add(-age), owner: s.owner, size: e.size, negative: e.negative, soft: e.soft,
 		stamp: e.stamp, tags: e.tags, watch: t.watch, ends: age + left,
 	}
@@ -105,7 +105,7 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 		kept.value = t.c.copied(e.value)
 	}
 	// What the value takes in memory is not known; what it takes when it is encoded is a fair guess. Its tags can be as large as 16 KiB.
-	size := int64(unsafe.Sizeof(kept)) + int64(e.size)
+	size := int64(unsafe.Sizeof(*kept)) + int64(e.size)
 	for _, tag := range e.tags {
 		size += int64(unsafe.Sizeof(tag)) + int64(len(tag))
 	}
@@ -121,3 +121,6 @@ func (t ticket[V]) cancel() {
 		t.c.l1.Cancel(t.ticket)
 	}
 }
+
+// now is time.Now with one reading of a clock instead of two: what a step of the wall clock changes does not matter to ages and times to live.
+func (c *Cache[V]) now() time.Time { return c.opened.Add(time.Since(c.opened)) }

@@ -116,9 +116,9 @@ func (c *Cache[V]) fromSpareL1(s *slot[V], o GetOptions) (Result[V], bool) {
 }
 
 // spareL1 is this process's copy of a key whose owner did not answer. L1 itself drops it when it is too old for this, too.
-func (c *Cache[V]) spareL1(s *slot[V], o GetOptions, now time.Time) (l1Entry[V], bool) {
+func (c *Cache[V]) spareL1(s *slot[V], o GetOptions, now time.Time) (*l1Entry[V], bool) {
 	if c.l1 == nil || o.BypassL1 || s.cause == nil {
-		return l1Entry[V]{}, false
+		return nil, false
 	}
 	e, ok := c.l1.Peek(s.key, now)
 	ok = ok && !e.negative && c.views[e.owner].unrevoked(e.stamp, e.tags) && !c.owesTag(e.owner, e.tags)
@@ -132,7 +132,7 @@ func (c *Cache[V]) outdate(s *slot[V]) {
 		return
 	}
 	now := time.Now()
-	if e, ok := c.l1.Peek(s.key, now); ok && !c.serves(&e, now) {
+	if e, ok := c.l1.Peek(s.key, now); ok && !c.serves(e, now) {
 		c.l1.Drop(s.key)
 	}
 }
