@@ -46,6 +46,8 @@ var (
 	tagSource string
 	//go:embed tagged.lua
 	taggedSource string
+	//go:embed split.lua
+	splitSource string
 )
 
 // Computed once: a call must not pay for hashing its script.
@@ -58,6 +60,7 @@ var (
 	clearScript      = newScript("clear", generationSource, clearSource)
 	tagScript        = newScript("tag", generationSource, tagSource)
 	taggedScript     = newScript("tagged", generationSource, taggedSource)
+	splitScript      = newScript("split", generationSource, splitSource)
 )
 
 // Script is one Lua script: its name (for logs), its text, and the hex SHA-1 of the text, under
@@ -74,7 +77,7 @@ func newScript(name string, parts ...string) Script {
 
 // Scripts returns all scripts of the package in a new slice, for loading them into a node.
 func Scripts() []Script {
-	return []Script{leaseScript, fillScript, releaseScript, invalidateScript, setScript, clearScript, tagScript, taggedScript}
+	return []Script{leaseScript, fillScript, releaseScript, invalidateScript, setScript, clearScript, tagScript, taggedScript, splitScript}
 }
 
 // Keys are the names that belong to one cache key on its node. The caller chooses them; they must
@@ -94,6 +97,10 @@ type Keys struct {
 	// name that is used once; "" where the value has no body apart. It moves to Body in the step that stores
 	// the entry, and is removed in the step that refuses it. It needs Body and Of.
 	Staged string
+
+	// Split is where it is noted how far copies of the entry on other nodes can exist (see [Split]). "" where there are no copies.
+	// [Invalidate] reads it. It needs Body.
+	Split string
 }
 
 // all gives the names as KEYS of a script: those of the group, and of a body, last, and only where there are any.

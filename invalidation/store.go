@@ -134,6 +134,9 @@ type Invalidated struct {
 	// MarkFailed says that data and lease are gone but the mark could not be written (no memory,
 	// no permission): nothing protects from a lagging source until the next invalidation.
 	MarkFailed bool
+	// Copies says on how many nodes of the key's walk there may be copies of the entry, the owner counted; 0 where it was never split,
+	// or the call had no Keys.Split. They are to be invalidated after this.
+	Copies int
 }
 
 // Invalidate removes entry and lease, which voids every fill in flight, and then leaves a mark
@@ -149,6 +152,9 @@ func Invalidate(k Keys, version uint64, markTTL time.Duration, epoch uint64) Cal
 	if k.Body != "" {
 		keys = append(keys, k.Body)
 	}
+	if k.Split != "" {
+		keys = append(keys, k.Split)
+	}
 	return Call{
 		Script: invalidateScript,
 		Keys:   keys,
@@ -158,11 +164,17 @@ func Invalidate(k Keys, version uint64, markTTL time.Duration, epoch uint64) Cal
 
 // ParseInvalidate reads the reply to [Invalidate].
 func ParseInvalidate(reply any) (Invalidated, error) {
+	var r Invalidated
 	parts, err := list("invalidate", reply, 3)
-	if err != nil {
+	if split, errSplit := list("invalidate", reply, 4); errSplit == nil {
+		record, err := optionalBytes("invalidate", "split record", split[3])
+		if err != nil {
+			return Invalidated{}, err
+		}
+		parts, r.Copies = split[:3], ParseCopies(record)
+	} else if err != nil {
 		return Invalidated{}, err
 	}
-	var r Invalidated
 	if r.Removed, err = flag("invalidate", "removed", parts[0]); err != nil {
 		return Invalidated{}, err
 	}
