@@ -54,7 +54,7 @@ func (c *Cache[V]) GetMany(ctx context.Context, keys []string) (map[string]V, er
 		return nil, err
 	}
 	b := &batch[V]{c: c, asked: time.Now(), found: make(map[string]V, len(keys)), failed: make(map[string]error)}
-	missing := b.read(ctx, b.local(ctx, keys))
+	missing := b.read(ctx, b.fromCopies(ctx, b.local(ctx, keys)))
 	missing = append(missing, b.owed...)
 	defer func() {
 		for _, w := range missing {
@@ -189,7 +189,7 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 			for _, w := range part {
 				w.fails(failed)
 			}
-			for _, w := range b.fromReplicas(ctx, part, false) {
+			for _, w := range b.fromReplicas(ctx, b.copiesInstead(ctx, part), false) {
 				miss(w)
 			}
 			continue
@@ -255,6 +255,7 @@ func (b *batch[V]) answer(ctx context.Context, w wanted[V], data []byte, gen inv
 	b.c.countSize(w.key, e.size, b.asked)
 	w.ticket.commit(&e, w.slot, b.asked, time.Now())
 	w.ticket.cancel()
+	b.c.checkCopies(w.slot)
 	if f == softened && !b.c.cfg.Truth {
 		b.c.refreshBehind(ctx, w.slot, b.c.ownLoader())
 	}

@@ -159,6 +159,9 @@ func (r *batchRun[V]) fill(ctx context.Context, fills []grant[V], loaded map[str
 			} else if verdict, err := s.filled(reply.Reply); err == nil {
 				o.refused, o.filled, o.stale = verdict == stampede.LeaseLost, verdict == stampede.Stored, verdict == stampede.Older
 				leases[s.key].used = true
+				if o.filled {
+					r.c.copyFilled(s, o.entry.negative)
+				}
 			}
 			r.finish(s, o)
 		}

@@ -40,6 +40,8 @@ type Cache[V any] struct {
 	hot *hotkey.Detector               // nil but with L1Hot
 	l1  *localcache.Cache[*l1Entry[V]] // nil with L1Off
 
+	copies *copying // on other nodes than the owner; nil: none
+
 	misses    gathering[V]                // one load a key
 	refreshes stampede.Flight[outcome[V]] // one refresh a key, behind the callers' backs
 	unfilled  gathering[V]                // loads that store nothing
@@ -84,6 +86,7 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 	if err := errors.Join(c.makeL1(), c.makeLoop()); err != nil {
 		return nil, fmt.Errorf("shelf: cache %s: %w", cfg.Name, err)
 	}
+	c.makeCopying()
 	if err := cl.register(cfg.Name, cfg.Schema, c); err != nil {
 		return nil, err
 	}
@@ -124,7 +127,7 @@ func (c *Cache[V]) Where(key string) (node, name string) {
 func (c *Cache[V]) close(ctx context.Context) error {
 	c.closed.Store(true)
 	c.end()
-	return errors.Join(c.refreshes.Close(ctx), c.misses.close(ctx), c.unfilled.close(ctx), c.forces.Close(ctx), c.warms.Close(ctx))
+	return errors.Join(c.copies.close(ctx), c.refreshes.Close(ctx), c.misses.close(ctx), c.unfilled.close(ctx), c.forces.Close(ctx), c.warms.Close(ctx))
 }
 
 // admit is the check that every call on one key begins with.

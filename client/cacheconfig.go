@@ -107,6 +107,32 @@ type CacheConfig[V any] struct {
 	// default, is off: an answer is then never older than TTL; else from 1 ms to MaxTTL. Not for a cache that is itself the truth.
 	StaleIfError time.Duration
 
+	// HotCopies is the most nodes that a hot key is spread over, its owner counted: copies of its entry lie on the next nodes of the ring's walk (other racks first), and readers that keep no
+	// copy of their own (L1) ask one of the nodes, by chance. How many depends on the rate at which all processes read the key. More than there are nodes means all of
+	// them. For keys too hot, or too large, for one node and for L1 alone.
+	//
+	// A copy lives 10 s at most and never longer than the entry, softens when the entry does, and is brought anew from the owner. An invalidation voids it before it
+	// returns, whatever the number of copies is or was; one that does not reach a copy's node returns a *NodeError ("invalidate copy"), and is repeated until it does. A key that is not split
+	// costs an invalidation nothing; one that is, one more round trip, to its copies' nodes at the same time. A Clear or an InvalidateTag goes over the nodes twice.
+	// So no reader gets from a copy what an invalidation that returned nil has voided. Only if the owner's memory is so short that it evicts the note of where copies are, a copy may
+	// outlive an invalidation for those 10 s.
+	//
+	// 0 is none. 1 reads and makes no copies, but voids those of other processes: a fleet goes from 0 to 1 everywhere, and then up; and down the same way, 10 s at 1.
+	// An ACL user of a namespace needs ~~c:namespace/* ~~cl:namespace/* ~~cm:namespace/* ~~cb:namespace/* ~~s:namespace/* too. Not for a cache that is itself the truth.
+	HotCopies int
+
+	// Copies is on how many nodes each entry is, its owner counted: for nodes without replicas, whose death is to cost no loads. A process that has filled an entry at its owner brings
+	// the copies behind its caller's back; they live as long as the entry. Reads go to the owner, and to a copy while the owner is down or does not answer (Result.Node says
+	// where). What a copy has is the entry as it was when it was last copied: it may be older than what the owner had, by a refresh that was not copied yet, but never
+	// than an invalidation that returned nil. One that finds the owner down voids the copies and is owed to the owner; one that finds a copy's node down is owed to that, and both return a *NodeError: so
+	// with Copies each invalidation needs all the nodes of its key. Each copy costs a fill three round trips more and the memory of an entry. 0 or 1: no copies; more than there
+	// are nodes: all of them. ACLs and Truth as with HotCopies.
+	Copies int
+
+	// CopiesVoided is on how many nodes of a key, its owner counted, invalidations expect copies; 0 means Copies, and it is at least that. It is for changing Copies while processes run: one that expects
+	// fewer than others make would leave copies behind. So raise CopiesVoided everywhere first, and then Copies; lower Copies first, and CopiesVoided when TTL has passed.
+	CopiesVoided int
+
 	// Version gives a value's row version: a number that only grows, such as a row's version column. Entries never go back to
 	// an older version. nil means that values have none. 0 from it means that this value has none.
 	Version func(V) uint64
@@ -192,6 +218,7 @@ func (c CacheConfig[V]) withDefaults() (CacheConfig[V], error) {
 		c.checkLease(),
 		c.checkSecondDelete(),
 		c.checkErrors(),
+		c.checkCopies(),
 		c.checkShares(),
 		orDefaultInt("CacheConfig.MaxLoadKeys", &c.MaxLoadKeys, 1000),
 		orDefaultInt("CacheConfig.MaxValueBytes", &c.MaxValueBytes, DefaultMaxValueBytes),

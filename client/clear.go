@@ -87,8 +87,22 @@ func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalida
 	defer c.client.writes.leave()
 	ctx = context.WithoutCancel(ctx)
 	errs := make([]error, len(c.client.nodes))
+	for range c.walks() {
+		c.walkOnce(ctx, op, tag, call, errs)
+	}
+	c.misses.forgetAll()
+	c.unfilled.forgetAll()
+	c.source.forgetAll()
+	return errors.Join(errs...)
+}
+
+// walkOnce is one walk over the nodes that have no error yet.
+func (c *Cache[V]) walkOnce(ctx context.Context, op, tag string, call invalidation.Call, errs []error) {
 	var wg sync.WaitGroup
 	for i := range c.client.nodes {
+		if errs[i] != nil {
+			continue
+		}
 		wg.Go(func() {
 			name := c.clearDebts[i]
 			if tag != "" {
@@ -104,10 +118,6 @@ func (c *Cache[V]) onAllNodes(ctx context.Context, op, tag string, call invalida
 		})
 	}
 	wg.Wait()
-	c.misses.forgetAll()
-	c.unfilled.forgetAll()
-	c.source.forgetAll()
-	return errors.Join(errs...)
 }
 
 // moveOn is one node's part of onAllNodes. name and version are those under which it is owed to the node, should that forget it.
@@ -150,6 +160,9 @@ func (c *Cache[V]) moveOnAgain(ctx context.Context, node int, name string, versi
 		call = invalidation.InvalidateTag(c.names.of, tag, maxTagLog)
 	}
 	err := c.moveOn(ctx, node, tag, name, 0, call)
+	if err == nil {
+		c.moveOthersOn(ctx, node, tag, call)
+	}
 	if c.l1 != nil {
 		c.l1.Clear() // as after the first attempt: what was taken in between
 	}

@@ -127,7 +127,7 @@ func (c *Cache[V]) owe(failed []*NodeError, at func(key string) *slot[V], versio
 		kept := e.Keys[:0:0]
 		for _, key := range e.Keys {
 			s := at(key)
-			if c.client.debts.put(s.names.Data, s.owner, versionOf(key)) != nil {
+			if c.client.debts.put(s.owedAs(), s.owner, versionOf(key)) != nil {
 				full.Keys = append(full.Keys, key)
 				continue
 			}

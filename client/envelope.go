@@ -31,7 +31,8 @@ import (
 //	               under; always there, and first, since a script writes it. Kind 2: a tag, at most 64 of them. Kind 3: compressed,
 //	               5 bytes: the algorithm (1 S2 block, 2 zstd frame), and in 4 bytes the length of the payload before. Kind 4: apart,
 //	               20 bytes: the body's id in 16, and in 4 the length of the payload in it; the body is another key's value: the id,
-//	               then the payload (see large.go)
+//	               then the payload (see large.go). Kind 5: of a copy on another node, 8 bytes: which history of its owner's writes it was
+//	               read from (see copies.go)
 //	        ...    payload
 //
 // A reader accepts its own format and the one before; format 1 is the first. What does not parse (another magic or format, a wrong
@@ -45,8 +46,10 @@ const (
 	extTag           = 2
 	extPacked        = 3
 	extApart         = 4
+	extSource        = 5
 	packedBytes      = 5
 	apartBytes       = 20
+	sourceBytes      = 8
 	extHead          = 3                         // kind and length
 	stampAt          = headerBytes + extHead     // where the stamp is
 	minHeader        = headerBytes + extHead + 8 // of the entries that we write
@@ -73,6 +76,7 @@ type header struct {
 	tags     []string
 	packed   packing
 	apart    apart
+	source   uint64 // of a copy; 0: it is none, or its owner does not say which history it has
 }
 
 // packing says how a payload is compressed; the zero: it is not.
@@ -115,6 +119,9 @@ func appendEnvelope(dst []byte, h header, payload []byte) []byte {
 	if h.apart != (apart{}) {
 		length += extHead + apartBytes
 	}
+	if h.source != 0 {
+		length += extHead + sourceBytes
+	}
 	binary.BigEndian.PutUint16(b[6:], uint16(length))
 	binary.BigEndian.PutUint64(b[8:], h.version)
 	binary.BigEndian.PutUint64(b[16:], h.epoch)
@@ -144,6 +151,10 @@ func (h *header) appendExtensions(dst []byte) []byte {
 		dst = append(dst, extApart, 0, apartBytes)
 		dst = append(dst, h.apart.id[:]...)
 		dst = binary.BigEndian.AppendUint32(dst, h.apart.size)
+	}
+	if h.source != 0 {
+		dst = append(dst, extSource, 0, sourceBytes)
+		dst = binary.BigEndian.AppendUint64(dst, h.source)
 	}
 	return dst
 }
@@ -207,6 +218,8 @@ func (h *header) parseExtensions(b []byte) bool {
 			h.packed = packing{Compression(content[0]), binary.BigEndian.Uint32(content[1:])}
 		case kind == extApart && len(content) == apartBytes:
 			h.apart = apart{bodyID(content), binary.BigEndian.Uint32(content[16:])}
+		case kind == extSource && len(content) == sourceBytes:
+			h.source = binary.BigEndian.Uint64(content)
 		case kind == extPacked, kind == extApart:
 			return false
 		}

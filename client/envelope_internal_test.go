@@ -183,7 +183,7 @@ func TestNames(t *testing.T) {
 					what := space + "|" + name + "|" + key + "|" + string(rune('0'+schema))
 					names := newNaming(space, name, schema)
 					k := names.keys(key)
-					for _, physical := range []string{k.Data, k.Lease, k.Mark, k.Body, stagedName(k.Data, bodyID{1})} {
+					for _, physical := range []string{k.Data, k.Lease, k.Mark, k.Body, stagedName(k.Body, bodyID{1})} {
 						if other, twice := seen[physical]; twice {
 							t.Errorf("%q is a name of both %q and %q", physical, other, what)
 						}

@@ -40,7 +40,7 @@ func (l Layer) String() string {
 type Result[V any] struct {
 	Value   V
 	Layer   Layer
-	Node    string        // id of the node that owns the key; with Config.Gutter, while that is down, of the one that stands in for it
+	Node    string        // id of the node that owns the key; with Config.Gutter, while that is down, of the one that stands in for it; of a copy (CacheConfig.HotCopies, Copies) of the one that has it
 	Age     time.Duration // since the load began, on the node's clock
 	Version uint64        // row version; 0 where the cache has none
 	Replica string        // address of the replica that it was read from (Config.ReadFrom): it may lack what was invalidated within ReplicaMaxLag; "": none
@@ -167,6 +167,9 @@ func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o Get
 
 // fromOwner is the read path beyond this process. asked is when the read began.
 func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
+	if r, found, err := c.fromCopy(ctx, s, t, load, o, asked); found {
+		return r, err
+	}
 	if r, found, err := c.replicaFirst(ctx, s, t, load, o); found {
 		return r, err
 	}
@@ -180,6 +183,9 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 	case err != nil:
 		c.counters.nodeErrors.Add(1)
 		s.fails(err) // a miss, for this node
+		if r, found, err := c.copyInstead(ctx, s, o); found {
+			return r, err
+		}
 		if r, found, err := c.replicaInstead(ctx, s); found {
 			return r, err
 		}
@@ -187,6 +193,7 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 		c.counters.l2Hits.Add(1)
 		c.countSize(s.key, e.size, asked)
 		t.commit(&e, s, asked, time.Now())
+		c.checkCopies(s)
 		if f == softened && !o.NoFill && load != nil {
 			c.refreshBehind(ctx, s, load)
 		}

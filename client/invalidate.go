@@ -64,6 +64,7 @@ func (c *Cache[V]) invalidateInside(ctx context.Context, keys []string, version 
 	versionOf := func(string) uint64 { return version }
 	reached := make(map[string]bool, len(keys))
 	do := c.invalidation(versionOf, false)
+	bounds := c.boundsOf(&do)
 	do.failed = func(failed []*NodeError) []error {
 		for _, key := range keys {
 			reached[key] = true
@@ -74,7 +75,8 @@ func (c *Cache[V]) invalidateInside(ctx context.Context, keys []string, version 
 			}
 		}
 		errs := c.owe(failed, c.slot, versionOf)
-		return append(errs, c.voidGutter(ctx, keys, func(key string) bool { return reached[key] }, versionOf)...)
+		errs = append(errs, c.voidGutter(ctx, keys, func(key string) bool { return reached[key] }, versionOf)...)
+		return append(errs, c.voidCopies(context.WithoutCancel(ctx), keys, bounds, versionOf)...)
 	}
 	errs := c.everywhere(context.WithoutCancel(ctx), opInvalidate, keys, do)
 	for key, ok := range reached {
@@ -93,7 +95,9 @@ var errForgotten = errors.New("shelf: the node has another history of writes tha
 func (c *Cache[V]) invalidation(versionOf func(key string) uint64, again bool) script[V] {
 	return script[V]{
 		call: func(s *slot[V]) invalidation.Call {
-			return invalidation.Invalidate(s.names, versionOf(s.key), markTTL, noEpoch)
+			names := s.names
+			names.Split = c.splitName(s)
+			return invalidation.Invalidate(names, versionOf(s.key), markTTL, noEpoch)
 		},
 		check: func(s *slot[V], reply any, sent invalidation.Sent) error {
 			r, err := invalidation.ParseInvalidate(reply)
@@ -103,7 +107,7 @@ func (c *Cache[V]) invalidation(versionOf func(key string) uint64, again bool) s
 			if r.MarkFailed {
 				c.counters.marksFailed.Add(1)
 			}
-			sent.Name, sent.Version = s.names.Data, versionOf(s.key)
+			sent.Name, sent.Version = s.owedAs(), versionOf(s.key)
 			if void := c.confirmed(s.owner, sent); void && again {
 				return errForgotten
 			}
@@ -140,6 +144,7 @@ const (
 	opSet          = "set"
 	opClear        = "clear"
 	opTag          = "invalidate tag"
+	opCopies       = "invalidate copy"
 )
 
 // everywhere runs one script for each key on its owner, one pipeline a node, the nodes in parallel, and then drops what this process

@@ -31,6 +31,13 @@ const (
 	gutterLeasePrefix = "~ul:"
 	gutterMarkPrefix  = "~um:"
 	gutterBodyPrefix  = "~ub:"
+
+	// Copies on other nodes than the owner, and beside the entry at its owner how far they can exist: see copies.go.
+	copyPrefix      = "~c:"
+	copyLeasePrefix = "~cl:"
+	copyMarkPrefix  = "~cm:"
+	copyBodyPrefix  = "~cb:"
+	splitPrefix     = "~s:"
 )
 
 // writeCheckName is the name that is removed now and then to see whether a node takes writes. Nothing is ever stored there.
@@ -97,11 +104,15 @@ func (n naming) key(data string) (string, bool) {
 	return key, ok1 && ok2
 }
 
-// entry is key also for the name of an entry in the gutter.
-func (n naming) entry(name string) (key string, gutter, ok bool) {
-	name, gutter = strings.CutPrefix(name, gutterPrefix)
+// entry is key also for the name of an entry in the gutter, and for that under which a copy is owed.
+func (n naming) entry(name string) (key string, beside, ok bool) {
+	if _, data, is := copyOwed(name); is {
+		key, ok = n.key(data)
+		return key, true, ok
+	}
+	name, beside = strings.CutPrefix(name, gutterPrefix)
 	key, ok = n.key(name)
-	return key, gutter, ok
+	return key, beside, ok
 }
 
 // keys is all the names of a key, cut out of one string: a batch makes very many.

@@ -35,9 +35,9 @@ const (
 	rereads = 8
 )
 
-// stagedName is the name under which a body waits. It cannot be any other key's: a data key ends with ":v" and digits.
-func stagedName(data string, id bodyID) string {
-	return bodyPrefix + data + "~" + hex.EncodeToString(id[:])
+// stagedName is the name under which a body waits, beside that of its place. It cannot be any other key's: a data key ends with ":v" and digits.
+func stagedName(body string, id bodyID) string {
+	return body + "~" + hex.EncodeToString(id[:])
 }
 
 // setApart makes the entry a stub for a payload.
@@ -53,7 +53,7 @@ func (s *slot[V]) stage(ctx context.Context, e *entry[V]) error {
 	if e.body == nil {
 		return nil
 	}
-	s.names.Staged = stagedName(s.names.Data, e.apart.id)
+	s.names.Staged = stagedName(s.names.Body, e.apart.id)
 	return s.node.PutBody(ctx, s.names.Staged, e.body, s.c.client.cfg.OperationTimeout+stagedTTL)
 }
 

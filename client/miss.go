@@ -127,6 +127,9 @@ func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o Get
 		}
 		out, err := c.fetch(ctx, s, load, stampede.Force, r)
 		if err == nil {
+			if out.filled {
+				_ = c.voidAfterFill(ctx, s, 0, out.entry.negative) // what was not reached is owed, and that nothing is stored anywhere is no error here
+			}
 			c.dropLocal(s.key) // copies in this process are older than what was loaded
 		}
 		return out, err
@@ -165,6 +168,9 @@ func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode s
 	o.entry.wire, o.entry.body = nil, nil // stored or not, nobody needs them any more
 	if out.Source != stampede.FromLoad {
 		o.layer = LayerL2
+	}
+	if out.Filled && mode != stampede.Force {
+		c.copyFilled(s, o.entry.negative)
 	}
 	return o, nil
 }

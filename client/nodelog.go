@@ -20,7 +20,8 @@ import (
 // back from a snapshot holds everything that was deleted since: what was created before its start is not trusted.
 type nodeLog struct {
 	sent   *invalidation.Replay
-	stream string // of the last reading; readings come one at a time
+	stream string        // of the last reading; readings come one at a time
+	source atomic.Uint64 // its number, for copies
 
 	started atomic.Int64              // entries created before this moment of the node's clock, in ns, are not trusted
 	missed  atomic.Pointer[time.Time] // nor those from before this moment of ours: nobody remembers what was invalidated till then
@@ -132,6 +133,7 @@ func (c *Client) replicationSeen(node int, r redisnode.Replication) {
 	}
 	other, more := l.stream != "" && l.stream != r.Stream, void > l.void
 	l.stream, l.void = r.Stream, void
+	l.source.Store(sourceOf(r.Stream))
 	if other || more {
 		if lost := l.sent.Lost(); !lost.IsZero() {
 			l.miss(lost)

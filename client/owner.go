@@ -39,6 +39,7 @@ type slot[V any] struct {
 	forced  bool                    // the lease was forced: what is loaded now is what counts
 	gutter  bool                    // the place is in the gutter, on a stand-in for the owner that is down
 	since   time.Time               // then: entries from before are not believed
+	copied  bool                    // the place is a copy's, on another node than the owner: see copies.go
 	trouble *trouble                // with the node, where the call has more keys of it; nil: this is the only one
 
 	replicaAsked bool // a replica was, by this read

@@ -92,6 +92,9 @@ func (c *Client) repeat(ctx context.Context, batch []invalidation.Pending) {
 // cacheOf is the cache that owes something: by the name of an entry, or of what stands for the whole cache.
 func (c *Client) cacheOf(name, group string) registered {
 	caches, end := strings.TrimPrefix(name, gutterPrefix), ":"
+	if _, data, is := copyOwed(name); is {
+		caches = data
+	}
 	if group != name {
 		caches, end = strings.TrimPrefix(strings.TrimPrefix(group, generationPrefix), tagsPrefix), ":v"
 	}
@@ -116,7 +119,7 @@ func (c *Cache[V]) owns(name, group string) bool {
 func (c *Cache[V]) invalidateAgain(ctx context.Context, what []owed) (failed map[string]error) {
 	failed = c.walkAgain(ctx, opInvalidate, what, nil)
 	for _, o := range what {
-		if key, gutter, _ := c.names.entry(o.name); failed[o.name] == nil && !gutter {
+		if key, beside, _ := c.names.entry(o.name); failed[o.name] == nil && !beside {
 			if err := c.again(key, o.version); err != nil {
 				c.client.cfg.Logger.Error("shelf: no second delete", "cache", c.cfg.Name, "error", err)
 			}
@@ -125,30 +128,37 @@ func (c *Cache[V]) invalidateAgain(ctx context.Context, what []owed) (failed map
 	return failed
 }
 
-// walkAgain is a walk for keys that have their own versions, at their owners or in the gutter, as their names say. removed is told of keys whose entry was there.
+// walkAgain is a walk for keys that have their own versions, at their owners, in the gutter or where they have copies, as their names say. The walk from an owner goes on to
+// the copies. removed is told of keys whose entry was there.
 func (c *Cache[V]) walkAgain(ctx context.Context, op string, what []owed, removed func()) (failed map[string]error) {
 	failed = make(map[string]error)
 	var owners, gutters []string
 	versions := make(map[string]uint64, len(what)) // by name
 	for _, o := range what {
 		versions[o.name] = o.version
+	}
+	copies, what := c.splitOwed(what)
+	for _, o := range what {
 		if key, gutter, _ := c.names.entry(o.name); gutter {
 			gutters = append(gutters, key)
 		} else {
 			owners = append(owners, key)
 		}
 	}
-	c.walkPlaces(ctx, op, owners, c.slot, versions, removed, failed)
+	bounds := c.walkPlaces(ctx, op, owners, c.slot, versions, removed, failed)
 	c.walkPlaces(ctx, op, gutters, c.inGutter, versions, removed, failed)
+	c.goOnToCopies(ctx, owners, bounds, versions, failed)
+	c.copiesAgain(ctx, op, copies, versions, failed)
 	return failed
 }
 
-func (c *Cache[V]) walkPlaces(ctx context.Context, op string, keys []string, at func(key string) *slot[V], versions map[string]uint64, removed func(), failed map[string]error) {
+func (c *Cache[V]) walkPlaces(ctx context.Context, op string, keys []string, at func(key string) *slot[V], versions map[string]uint64, removed func(), failed map[string]error) *copyBounds {
 	if len(keys) == 0 {
-		return
+		return nil
 	}
-	do := c.invalidation(func(key string) uint64 { return versions[at(key).names.Data] }, true)
+	do := c.invalidation(func(key string) uint64 { return versions[at(key).owedAs()] }, true)
 	do.at = at
+	bounds := c.boundsOf(&do)
 	if check := do.check; removed != nil {
 		do.check = func(s *slot[V], reply any, sent invalidation.Sent) error {
 			if r, err := invalidation.ParseInvalidate(reply); err == nil && r.Removed {
@@ -161,8 +171,9 @@ func (c *Cache[V]) walkPlaces(ctx context.Context, op string, keys []string, at 
 		var e *NodeError
 		if errors.As(err, &e) {
 			for _, key := range e.Keys {
-				failed[at(key).names.Data] = e.Err
+				failed[at(key).owedAs()] = e.Err
 			}
 		}
 	}
+	return bounds
 }

@@ -43,6 +43,10 @@ type CacheStats struct {
 	Cleared       uint64 // entries that a Clear or InvalidateTag had made unreadable
 	Distrusted    uint64 // entries that were there before their node was restarted, or before it lost invalidations: loaded again
 	Bypassed      uint64 // reads that went to the loader because an invalidation of the key was owed to its node
+	CopyHits      uint64 // those of L2Hits that a copy on another node than the owner answered (CacheConfig.HotCopies, Copies)
+	CopiesFilled  uint64 // such copies that this process has made
+	CopiesSkipped uint64 // copies of CacheConfig.Copies that it did not make behind a fill, since too many were waiting
+	Splits        int    // keys that this process knows to be on several nodes now (CacheConfig.HotCopies)
 	Gutter        uint64 // reads that looked into the gutter, since the key's owner was down (Config.Gutter)
 	Expired       uint64 // entries past their time on the node's clock though the node still had them
 	BodiesGone    uint64 // large values whose body was not there though their entry was: evicted, or replaced at that moment. Read again, or a miss
@@ -55,7 +59,7 @@ type CacheStats struct {
 type counters struct {
 	waiting atomic.Int64
 	l1Misses, l1Doubted, pushes, l2Hits, replicaHits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
-	staleServed, invalidations, seconds, secondsRemoved, secondsRefused, marksFailed, setsOlder, foreign, cleared, distrusted, bypassed, gutter, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
+	staleServed, invalidations, seconds, secondsRemoved, secondsRefused, marksFailed, setsOlder, foreign, cleared, distrusted, bypassed, gutter, copyHits, copiesFilled, copiesSkipped, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
 }
 
 // Stats returns the cache's counters. It is cheap and may be called at any time.
@@ -68,6 +72,7 @@ func (c *Cache[V]) Stats() CacheStats {
 		StaleServed: n.staleServed.Load(),
 		MarksFailed: n.marksFailed.Load(), SetsOlder: n.setsOlder.Load(), Foreign: n.foreign.Load(), Cleared: n.cleared.Load(), Expired: n.expired.Load(),
 		SecondDeletes: n.seconds.Load(), SecondRemoved: n.secondsRemoved.Load(), SecondRefused: n.secondsRefused.Load(), Distrusted: n.distrusted.Load(), Bypassed: n.bypassed.Load(), Gutter: n.gutter.Load(),
+		CopyHits: n.copyHits.Load(), CopiesFilled: n.copiesFilled.Load(), CopiesSkipped: n.copiesSkipped.Load(), Splits: c.copies.splitsNow(),
 		BodiesGone: n.bodiesGone.Load(),
 		Oversized:  n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
 	}

@@ -47,6 +47,7 @@ func (c *Cache[V]) WriteThrough(ctx context.Context, key string, fn func(ctx con
 	defer func() { // also when fn panics
 		if filled { // at the owner, which others may still find down
 			err = errors.Join(append(c.voidGutter(context.WithoutCancel(ctx), []string{key}, func(string) bool { return true }, func(string) uint64 { return version }), err)...)
+			err = errors.Join(append(c.voidAfterFill(context.WithoutCancel(ctx), s, version, false), err)...)
 			c.dropLocal(key)
 			return
 		}
