@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-shelf/shelf/client"
 	"github.com/go-shelf/shelf/client/clienttest"
@@ -118,6 +121,35 @@ func TestCopyNodeFails(t *testing.T) {
 			other.noneReads(t, "once the node is back", "k", "2", 4)
 			c.noneReads(t, "once the node is back, the writer", "k", "2", 4)
 		})
+	}
+}
+
+// TestCopiesNeedTheDocumentedRights: a user who may see the patterns that Config.Namespace and CacheConfig.HotCopies name, and no others, can make, read and void copies, of large values too.
+func TestCopiesNeedTheDocumentedRights(t *testing.T) {
+	servers, cfg := copyNodes(t, 3)
+	cfg.OperationTimeout, cfg.Namespace = 5*time.Second, "ns"
+	rights := []any{"ACL", "SETUSER", "shelf", "on", ">secret", "resetkeys", "-@all", "+@read", "+@write", "+@scripting", "+info", "+time"}
+	for _, pattern := range []string{"", "~l:", "~m:", "~b:", "~g:", "~t:", "~w:", "~c:", "~cl:", "~cm:", "~cb:", "~s:"} {
+		rights = append(rights, "~"+pattern+"ns/*")
+	}
+	for _, s := range servers {
+		mustDo(t, s, rights...)
+	}
+	cfg.Redis = func(_ ring.Node, o *redis.Options) { o.Username, o.Password = "shelf", "secret" }
+	src := newSource(map[string]string{"k": "1", "large": strings.Repeat("1", 200_000)})
+	c := newChosen(t, cfg, src.load, nil)
+	for _, key := range []string{"k", "large"} {
+		c.spread(t, key, 3)
+		src.set(key, "2")
+		if err := c.Invalidate(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		c.noneReads(t, "after the invalidation", key, "2", 3)
+	}
+	for _, n := range c.cl.Stats().Nodes {
+		if n.LastFailure != nil {
+			t.Errorf("%s: %v", n.ID, n.LastFailure)
+		}
 	}
 }
 

@@ -15,8 +15,9 @@ import (
 	"github.com/go-shelf/shelf/ring"
 )
 
-// rb30 is the scene of RB-30: a hot key on 4 nodes, read by two processes, of which each keeps it in L1 as well in a second cache object of the same name.
+// rb30 is the scene of RB-30: two hot keys, each on 4 nodes, which two processes read that keep nothing themselves.
 type rb30 struct {
+	cfg     client.Config
 	servers map[string]*redistest.Server
 	p, q    *chosen
 	src     *source
@@ -31,6 +32,7 @@ func newRB30(t *testing.T) *rb30 {
 		s.servers[id] = server
 		cfg.Nodes = append(cfg.Nodes, ring.Node{ID: id, Addr: server.Addr()})
 	}
+	s.cfg = cfg
 	s.p, s.q = newChosen(t, cfg, s.src.load, nil), newChosen(t, cfg, s.src.load, nil)
 	for _, key := range []string{"k", "l"} {
 		s.p.spread(t, key, 4)
@@ -99,6 +101,30 @@ func TestRB30_NoCopyKeepsTheOldValue(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRB30_InL1Too: two processes keep the key themselves as well. They take it from the owner, never from a copy, and lose it: the one that invalidates at once, the other with the
+// owner's push.
+func TestRB30_InL1Too(t *testing.T) {
+	s := newRB30(t)
+	inL1 := func(c *client.CacheConfig[string]) { c.L1 = client.L1All }
+	l, m := newChosen(t, s.cfg, s.src.load, inL1), newChosen(t, s.cfg, s.src.load, inL1)
+	for _, c := range []*chosen{l, m} {
+		c.split(4, "k")
+		c.index.Store(3)
+		eventually(t, "the key is in L1, from its owner", func() bool {
+			r, err := c.Lookup(t.Context(), "k")
+			return err == nil && r.Layer == client.LayerL1 && r.Node == ownerOf(c.Cache, "k")
+		})
+	}
+	s.src.set("k", "v2")
+	if err := l.Invalidate(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	l.noneReads(t, "the writer", "k", "v2", 4)
+	s.q.noneReads(t, "who keeps nothing", "k", "v2", 4)
+	eventually(t, "the push has come", func() bool { v, err := m.Get(t.Context(), "k"); return err == nil && v == "v2" })
+	m.noneReads(t, "the other who keeps it", "k", "v2", 4)
 }
 
 // TestRB30_TheCountChangesAroundTheDelete: from 4 nodes to 2 and back while the key is invalidated again and again.

@@ -31,6 +31,9 @@
 // A node that does not answer is a miss for its keys, at whatever stop: the loader is asked, under the cap of Config.MaxLoads, one load a
 // key and process, and nothing is stored. Ownership does not change because a node is down.
 //
+// Where a cache has copies on other nodes (CacheConfig.HotCopies, Copies), stop 4 may ask one of those: for a key that the fleet reads very often, or while the owner does
+// not answer. An invalidation voids them before it returns.
+//
 // A source that does not answer is left alone: a key whose load has failed for a second at first (CacheConfig.ErrorBackoff), all keys of the cache when most loads fail
 // (CacheConfig.NoSourceBreaker). Their readers get the error that was met, or, with CacheConfig.StaleIfError, the value that is past its time, marked.
 //
