@@ -223,7 +223,7 @@ func (c *Cache[V]) askCopy(ctx context.Context, cp *copySlot[V], load loader[V],
 	}
 	if err != nil {
 		c.counters.nodeErrors.Add(1)
-		return Result[V]{}, false, nil
+		return Result[V]{}, false, nil //nolint:nilerr // the owner is asked
 	}
 	f = cp.believes(&e, f)
 	if !o.NoFill {

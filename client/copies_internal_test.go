@@ -175,9 +175,9 @@ func TestCopyBounds(t *testing.T) {
 		c := copier(t, 5, func(c *CacheConfig[string]) { c.HotCopies, c.Copies, c.CopiesVoided = tc.hot, tc.copies, tc.voided })
 		what := fmt.Sprintf("HotCopies %d, Copies %d, CopiesVoided %d", tc.hot, tc.copies, tc.voided)
 		covers := func(record string) int {
-			b := &copyBounds{far: make(map[string]int)}
 			do := c.invalidation(func(string) uint64 { return 0 }, false)
-			if b = c.boundsOf(&do); record != "silent" {
+			b := c.boundsOf(&do)
+			if record != "silent" {
 				s := c.slot("k")
 				if record != "" {
 					c.client.nodes[s.owner].Client().Set(t.Context(), splitPrefix+s.names.Data, record, time.Minute)
