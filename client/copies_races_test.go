@@ -374,6 +374,49 @@ func TestCopiesWhileTheOwnerIsDown(t *testing.T) {
 	w.noneReads(t, "the writer, once it got through", "k", "2", 3)
 }
 
+// TestOwedCopyIsNotRead: an invalidation does not get through to a copy's node, which answers reads all the same. The process that owes it does not read that copy.
+func TestOwedCopyIsNotRead(t *testing.T) {
+	nodes := clienttest.Start(t, 3)
+	src := newSource(map[string]string{"k": "1"})
+	cfg := nodes.Config()
+	cfg.OperationTimeout = 300 * time.Millisecond
+	gate := new(cmdGate)
+	w := newChosen(t, gate.through(cfg), src.load, nil)
+	w.spread(t, "k", 3)
+	owner, _ := w.Where("k")
+	node, name := w.CopyAt("k", 1)
+	there := "" // a key of the copy's node
+	for i := 0; there == ""; i++ {
+		if ownerOf(w.Cache, strconv.Itoa(i)) == node {
+			there = strconv.Itoa(i)
+			src.set(there, "1")
+		}
+	}
+	gate.arm(node, "~cl:x:k:v0") // which an invalidation has, and a read has not
+	defer gate.open()
+	src.set("k", "2")
+	err := w.Invalidate(t.Context(), "k")
+	var of *client.NodeError
+	if !client.NodesOnly(err) || !errors.As(err, &of) || of.Node != node || of.Op != "invalidate copy" {
+		t.Fatalf("the invalidation says %v, want the copy on %s", err, node)
+	}
+	for range 50 {
+		if _, err := w.Get(t.Context(), there); err != nil { // the node answers: it is not passed over for what has just failed
+			t.Fatal(err)
+		}
+		w.split(3, "k")
+		if r := w.at(t, "k", 1); r.Value != "2" || r.Node != owner {
+			t.Fatalf("read %q from %s, where the invalidation is owed", r.Value, r.Node)
+		}
+		if m, err := w.GetMany(t.Context(), []string{"k", there}); err != nil || m["k"] != "2" {
+			t.Fatal(m, err)
+		}
+	}
+	if _, kept := nodes.ByID(node).Get(name); !kept {
+		t.Error("the scene is not set: the copy is gone")
+	}
+}
+
 // TestCopyOwedAtClose: a copy whose invalidation is owed is reported by Close, with its node.
 func TestCopyOwedAtClose(t *testing.T) {
 	nodes := clienttest.Start(t, 3)
