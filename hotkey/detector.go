@@ -179,14 +179,21 @@ func (d *Detector) Top(n int, now time.Time) []KeyRate {
 	if n <= 0 {
 		return nil
 	}
-	var all []KeyRate
-	for i := range d.shards {
-		all = d.shards[i].list(all, d.list, d.sampling.every.Load(), now)
-	}
+	all := d.List(nil, d.list, now)
 	slices.SortFunc(all, func(a, b KeyRate) int {
 		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Key, b.Key))
 	})
 	return all[:min(n, len(all))]
+}
+
+// List appends to a slice the keys that have a name and whose rate is at least so many reads a second, in no order. It is Top for those who look often: some
+// 20 us with the default capacity, and no allocation where there is room.
+func (d *Detector) List(to []KeyRate, least float64, now time.Time) []KeyRate {
+	every := d.sampling.every.Load()
+	for i := range d.shards {
+		to = d.shards[i].list(to, least, every, now)
+	}
+	return to
 }
 
 func (s *shard) list(to []KeyRate, least float64, every uint32, now time.Time) []KeyRate {
