@@ -120,6 +120,7 @@ func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
 			}
 		}
 		b.c.counters.l1Misses.Add(1)
+		b.c.countAsked(k, 0, b.asked)
 		if len(room) == cap(room) {
 			room = make([]slot[V], 0, min(slotsAtOnce, len(keys)-i))
 		}

@@ -41,6 +41,7 @@ type Cache[V any] struct {
 	l1  *localcache.Cache[*l1Entry[V]] // nil with L1Off
 
 	copies *copying // on other nodes than the owner; nil: none
+	warmth *warmth  // nil: nothing follows from how often the fleet reads a key
 
 	misses    gathering[V]                // one load a key
 	refreshes stampede.Flight[outcome[V]] // one refresh a key, behind the callers' backs
@@ -83,13 +84,14 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 	if c.source, err = newSource(cl, cfg); err != nil {
 		return nil, fmt.Errorf("shelf: cache %s: %w", cfg.Name, err)
 	}
-	if err := errors.Join(c.makeL1(), c.makeLoop()); err != nil {
+	if err := errors.Join(c.makeL1(), c.makeLoop(), c.makeHeat()); err != nil {
 		return nil, fmt.Errorf("shelf: cache %s: %w", cfg.Name, err)
 	}
 	c.makeCopying()
 	if err := cl.register(cfg.Name, cfg.Schema, c); err != nil {
 		return nil, err
 	}
+	cl.heat.join(c.warmth)
 	return c, nil
 }
 

@@ -36,6 +36,7 @@ type Client struct {
 
 	debts *debts // invalidations that are owed to the nodes
 	fleet *fleet // nil: loads are capped for this process alone
+	heat  *heat  // how often the fleet reads keys
 
 	shards    []*shard // the nodes' replicas and who is their primary; nil for a node of which nobody wants to know that
 	sentinels *redisnode.Sentinels
@@ -105,6 +106,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, errors.Join(err, c.closeNodes())
 	}
 	c.joinFleet(ctx)
+	c.heat = newHeat(c.nodes, newLoads(c))
 	made = true
 	c.startLoops() //nolint:contextcheck // the loops live until Close, not until ctx ends
 	return c, nil
@@ -205,6 +207,7 @@ func (c *Client) startLoops() {
 	c.startShards(ctx)
 	c.loops.Go(func() { c.work(ctx) })
 	c.loops.Go(func() { c.fleetLoop(ctx) })
+	c.loops.Go(func() { c.heat.loop(ctx) })
 }
 
 // Node returns the driver's client of the node that owns a name, for whatever Shelf does not do. The name is hashed as it is given: use the same string in the

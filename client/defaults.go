@@ -32,6 +32,7 @@ const (
 	DefaultL1BlindTTL      = 2 * time.Second
 	DefaultL1MaxBytes      = 64 << 20
 	DefaultHotRate         = 100.0
+	DefaultHotCopyRate     = 2000.0
 	DefaultBeta            = 1.0
 
 	// MaxTTL is the longest time to live: ten years. It keeps every sum of a clock and a TTL far from an overflow.

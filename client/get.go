@@ -140,6 +140,7 @@ func (c *Cache[V]) first(ctx context.Context, key string, o GetOptions, now time
 		}
 	}
 	c.counters.l1Misses.Add(1)
+	c.countAsked(key, 0, now)
 	return nil, nil //nolint:nilnil // it is what most of its callers go on from
 }
 

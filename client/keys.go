@@ -23,6 +23,7 @@ const (
 	generationPrefix = "~g:" // of a whole cache, one on each node
 	tagsPrefix       = "~t:" // the same
 	writeCheckPrefix = "~w:" // nothing: see writeCheckName
+	heatPrefix       = "~h:" // how often the fleet reads it: see heat.go
 	fleetPrefix      = "~f:" // of a namespace: which processes live, on a few nodes; see fleet.go
 	aboutPrefix      = "~a:" // the same: what they say of themselves
 

@@ -37,7 +37,7 @@ func (c *Cache[V]) fromL1(key string, now time.Time) *l1Entry[V] {
 		c.counters.l1Doubted.Add(1)
 		return nil
 	}
-	c.countSize(key, e.size, now)
+	c.countKept(key, e.size, now)
 	return e
 }
 

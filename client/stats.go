@@ -17,6 +17,7 @@ type CacheStats struct {
 	L1Bytes       int64  // bytes in L1 now
 	L1Open        int    // keys whose values are on their way into L1 now
 	L1Doubted     uint64 // copies that were there but not served: their node had not told of changes for a second, the cache was cleared, or they are past their time and kept for StaleIfError
+	FleetHot      int    // keys that are kept in L1 now because all processes together read them often (CacheConfig.HotRate)
 	Pushes        uint64 // changes of entries and of the cache's generation that nodes have told of
 	L2Hits        uint64 // reads answered by a node, stale and negative entries included
 	ReplicaHits   uint64 // those of them that a replica answered (Config.ReadFrom)
@@ -77,6 +78,7 @@ func (c *Cache[V]) Stats() CacheStats {
 		Oversized:  n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
 	}
 	c.source.figures(&s)
+	s.FleetHot = c.warmth.count()
 	if c.l1 != nil {
 		l := c.l1.Stats()
 		// Less the doubted that were read before: a copy is counted as hit first, so that the difference is never negative.
@@ -96,6 +98,7 @@ type NodeStats struct {
 	Pushing     bool           // it does so now
 	PushError   error          // why it does not, or why it last stopped
 	Unconfirmed int            // invalidations that are kept, for 10 s at least, until all of the node's replicas are known to have them; at most 100,000
+	Load        float64        // commands a second that the server has answered lately, and one more for each 4 KiB a second; 0: not known, or a single node. See EventLoad
 	PushesLost  uint64         // how often it stopped: a connection lost or silent for 3 s, a flush, a restart. Each time all copies that it watched went
 	LastError   error          // the latest failure of a health check; nil while it succeeds
 
@@ -146,6 +149,10 @@ type Stats struct {
 	FleetLive  int // live processes of the namespace, this one included, as last known; 0 without Config.FleetLoads, or before a node has answered
 	FleetShare int // this process's share of Config.FleetLoads; 0 without it
 
+	HeatKeys   uint64 // keys of which nodes were told how often this process reads them, or asked how often all do (CacheConfig.NoFleetHot), each time counted
+	HeatWrites uint64 // those of them where something was added to what the node knows
+	HeatErrors uint64 // calls for that which failed: the node did not answer, or does not permit them
+
 	Owed          int       // invalidations that have not got through, or that a node may have lost, now: they are repeated, and reads of these keys go to the loader
 	OwedSince     time.Time // since when the oldest of them is owed; zero when there is none
 	OwedRefused   uint64    // how often one was not kept: Config.OutboxSize was reached
@@ -157,6 +164,7 @@ func (c *Client) Stats() Stats {
 	l := c.limiter.Stats()
 	s := Stats{LoadsCap: l.Cap, LoadsRunning: l.Running, LoadsQueued: l.Queued, LoadsHighest: l.Highest, LoadsRejected: l.Rejected}
 	s.FleetLive, s.FleetShare = c.fleet.figures()
+	s.HeatKeys, s.HeatWrites, s.HeatErrors = c.heat.figures()
 	o := c.debts.outbox.Stats()
 	s.Owed, s.OwedSince, s.OwedRefused, s.SecondDeletes = o.Depth, o.Oldest, o.Full, c.debts.later.Len()
 	for i, n := range c.ring.Nodes() {
@@ -166,8 +174,8 @@ func (c *Client) Stats() Stats {
 			ClockOffset: info.ClockOffset, Tracking: info.Capabilities.Tracking, Pushing: t != nil && t.Fresh(time.Now()), PushError: info.TrackingError,
 			Unconfirmed:   c.debts.logs[i].sent.Stats().Depth,
 			PushesLost:    ends.ListenerLost + ends.FillLost + ends.Silent + ends.Flushed + ends.RunChanged,
-			SentinelError: c.shards[i].sentinelError(),
-			LastError:     info.LastError, State: info.State.String(), StateSince: info.StateSince,
+			SentinelError: c.shards[i].sentinelError(), Load: c.heat.loads.of(i),
+			LastError: info.LastError, State: info.State.String(), StateSince: info.StateSince,
 			LastFailure: info.LastFailure, LastFailureAt: info.LastFailureAt,
 		})
 	}

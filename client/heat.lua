@@ -1,0 +1,59 @@
+-- SPDX-FileCopyrightText: The Shelf Authors
+-- SPDX-License-Identifier: MIT
+--
+-- heat: add to how often the fleet reads some keys, and say how often that is.
+--
+-- KEYS  the counters of the keys, each beside its entry: a hash
+--         a, n  reads a second: all of them, and those that went to a node, as of t
+--         t     the node's time, in ms
+--         k     on how many nodes the key should be; l: since when fewer would do, in ms (0: they would not); m: the most that was needed since then
+-- ARGV  1 half-life in ms   2 how long a counter that nobody adds to is kept, in ms   3 for how long fewer copies must do before there are fewer, in ms
+--       then for each key: what to add to a and to n (may be negative; both 0: only look), the reads a second that one node should serve, the most nodes
+-- reply for each key: a, n and k, rounded down; 0, 0, 1 where there is no counter
+--
+-- What a process adds is by how much its own rate differs from what is left of what it added before (see heat.go), so a and n are the sums of the
+-- processes' rates, and what a process that died has added halves with each half-life. By the node's time, which may jump back when a replica is promoted: then
+-- nothing decays.
+--
+-- k is decided here and not in the processes, so that they agree about it: each has another moment's sum. It grows at once. It falls when a quarter more reads would still
+-- do with fewer, all the time for as long as ARGV 3 says, to the most that was needed meanwhile.
+
+local t = redis.call('TIME')
+local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+local halfLife, keep, calm = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+
+local function needed(reads, each, most)
+  return math.max(1, math.min(most, math.ceil(reads / each)))
+end
+
+local reply = {}
+for i, key in ipairs(KEYS) do
+  local all, asked, each, most = tonumber(ARGV[4 * i]), tonumber(ARGV[4 * i + 1]), tonumber(ARGV[4 * i + 2]), tonumber(ARGV[4 * i + 3])
+  local h = redis.call('HMGET', key, 'a', 'n', 't', 'k', 'l', 'm')
+  local left = 2 ^ (-math.max(0, now - (tonumber(h[3]) or now)) / halfLife)
+  local a = math.max(0, (tonumber(h[1]) or 0) * left + all)
+  local n = math.max(0, (tonumber(h[2]) or 0) * left + asked)
+  local k, l, m = tonumber(h[4]) or 1, tonumber(h[5]) or 0, tonumber(h[6]) or 0
+  local had = k .. ' ' .. l .. ' ' .. m
+  if most > 1 then
+    local less = needed(n * 1.25, each, most)
+    if less >= k then
+      k, l, m = math.max(k, needed(n, each, most)), 0, 0
+    elseif l == 0 then
+      l, m = now, less
+    else
+      m = math.max(m, less)
+      if now - l >= calm then
+        k, l, m = m, 0, 0
+      end
+    end
+    k = math.min(k, most)
+  end
+  if all ~= 0 or asked ~= 0 or (h[3] and had ~= k .. ' ' .. l .. ' ' .. m) then
+    redis.call('HSET', key, 'a', string.format('%.3f', a), 'n', string.format('%.3f', n), 't', string.format('%.0f', now),
+      'k', k, 'l', string.format('%.0f', l), 'm', m)
+    redis.call('PEXPIRE', key, keep)
+  end
+  reply[3 * i - 2], reply[3 * i - 1], reply[3 * i] = math.floor(a), math.floor(n), k
+end
+return reply
