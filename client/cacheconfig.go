@@ -193,8 +193,8 @@ type CacheConfig[V any] struct {
 	HotRate float64
 
 	// NoFleetHot does without the fleet's view of hot keys: then only what this process reads makes a key hot. With it, processes tell the nodes how often they read
-	// the keys that they read most, from an eighth of HotRate on: one script call a node and second, with at most 32 keys, some 3 us each; behind the readers' backs. The counter of a key is a hash
-	// beside its entry, ~h: and the entry's name, which is gone 30 s after the last. An ACL user of a namespace needs ~~h:namespace/* for it; a node that refuses it is asked again after a
+	// the keys that they read most, from an eighth of HotRate on: one script call a node and second, with at most 16 keys, some 4 us each of the node's time; behind the readers' backs. The counter of a key is a
+	// string beside its entry, ~h: and the entry's name, which is gone 30 s after the last. An ACL user of a namespace needs ~~h:namespace/* for it; a node that refuses it is asked again after a
 	// minute.
 	NoFleetHot bool
 

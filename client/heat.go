@@ -35,7 +35,7 @@ var heatScript = redisnode.NewScript("heat", heatSource)
 // So the first telling carries the whole rate, a steady rate tops up what has decayed, a rate that falls takes back, and who dies is forgotten. The sum
 // is up to 7 % low, since what was told a second ago has decayed by 13 %.
 //
-// What it costs a node: each process makes one call a second at most, with at most heatKeys keys (and, in between, for keys that have jumped), 3 us a key. Most of
+// What it costs a node: each process makes one call a second at most, of at most heatKeys keys (in between further ones, for keys that have jumped, but of no more keys in all), some 4 us a key. Most of
 // them only look: small additions are made with the probability
 //
 //	p = min(1, |add| / least), and then 1/p times as large;    least = 0.13 * max(HotRate, fleet's rate / heatWrites)
@@ -46,7 +46,7 @@ const (
 	heatLook   = 100 * time.Millisecond // how often a process looks at its own counts
 	heatEvery  = time.Second            // the least time between two tellings of a key
 	heatSpread = 200 * time.Millisecond // a turn comes up to so much later, at random, so that processes do not stay together
-	heatKeys   = 32                     // the most keys that are told to a node between two turns
+	heatKeys   = 16                     // the most keys that are told to a node between two turns
 	heatWrites = 50                     // additions a second to one counter by the whole fleet, when its rate is steady
 	heatHalf   = 5 * time.Second        // half-life of a counter
 	heatKeep   = 30 * time.Second       // how long a counter is kept after the last addition

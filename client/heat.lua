@@ -3,10 +3,11 @@
 --
 -- heat: add to how often the fleet reads some keys, and say how often that is.
 --
--- KEYS  the counters of the keys, each beside its entry: a hash
+-- KEYS  the counters of the keys, each beside its entry: "a n t k l m"
 --         a, n  reads a second: all of them, and those that went to a node, as of t
 --         t     the node's time, in ms
 --         k     on how many nodes the key should be; l: since when fewer would do, in ms (0: they would not); m: the most that was needed since then
+--       (strings and not hashes, so that one MGET brings all of them: half of the time)
 -- ARGV  1 half-life in ms   2 how long a counter that nobody adds to is kept, in ms   3 for how long fewer copies must do before there are fewer, in ms
 --       then for each key: what to add to a and to n (may be negative; both 0: only look), the reads a second that one node should serve, the most nodes
 -- reply for each key: a, n and k, rounded down; 0, 0, 1 where there is no counter
@@ -26,17 +27,30 @@ local function needed(reads, each, most)
   return math.max(1, math.min(most, math.ceil(reads / each)))
 end
 
+local function parse(counter)
+  if counter then
+    local a, n, t, k, l, m = string.match(counter, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+    if m then
+      return tonumber(a), tonumber(n), tonumber(t), tonumber(k), tonumber(l), tonumber(m)
+    end
+  end
+  return 0, 0, now, 1, 0, 0
+end
+
 local reply = {}
+local counters = redis.call('MGET', unpack(KEYS))
 for i, key in ipairs(KEYS) do
   local all, asked, each, most = tonumber(ARGV[4 * i]), tonumber(ARGV[4 * i + 1]), tonumber(ARGV[4 * i + 2]), tonumber(ARGV[4 * i + 3])
-  local h = redis.call('HMGET', key, 'a', 'n', 't', 'k', 'l', 'm')
-  local left = 2 ^ (-math.max(0, now - (tonumber(h[3]) or now)) / halfLife)
-  local a = math.max(0, (tonumber(h[1]) or 0) * left + all)
-  local n = math.max(0, (tonumber(h[2]) or 0) * left + asked)
-  local k, l, m = tonumber(h[4]) or 1, tonumber(h[5]) or 0, tonumber(h[6]) or 0
-  local had = k .. ' ' .. l .. ' ' .. m
+  local a, n, t, k, l, m = parse(counters[i])
+  local changed = all ~= 0 or asked ~= 0
+  if now > t then
+    local left = 2 ^ ((t - now) / halfLife)
+    a, n = a * left, n * left
+  end
+  a, n = math.max(0, a + all), math.max(0, n + asked)
   if most > 1 then
     local less = needed(n * 1.25, each, most)
+    local k0, l0, m0 = k, l, m
     if less >= k then
       k, l, m = math.max(k, needed(n, each, most)), 0, 0
     elseif l == 0 then
@@ -48,11 +62,10 @@ for i, key in ipairs(KEYS) do
       end
     end
     k = math.min(k, most)
+    changed = changed or counters[i] and (k ~= k0 or l ~= l0 or m ~= m0)
   end
-  if all ~= 0 or asked ~= 0 or (h[3] and had ~= k .. ' ' .. l .. ' ' .. m) then
-    redis.call('HSET', key, 'a', string.format('%.3f', a), 'n', string.format('%.3f', n), 't', string.format('%.0f', now),
-      'k', k, 'l', string.format('%.0f', l), 'm', m)
-    redis.call('PEXPIRE', key, keep)
+  if changed then
+    redis.call('SET', key, string.format('%.3f %.3f %.0f %d %.0f %d', a, n, now, k, l, m), 'PX', keep)
   end
   reply[3 * i - 2], reply[3 * i - 1], reply[3 * i] = math.floor(a), math.floor(n), k
 end

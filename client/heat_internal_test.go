@@ -466,7 +466,7 @@ func TestHeatIsBounded(t *testing.T) {
 	const keys = 150
 	told := func() uint64 { u, _, _ := r.h.figures(); return u }
 	since, before := n.now, uint64(0)
-	for step := range 80 {
+	for step := range 140 {
 		for i := range keys {
 			for range 2 + i%3 {
 				r.w.all.Count(fmt.Sprint("k", i), 0, n.now)
@@ -482,7 +482,7 @@ func TestHeatIsBounded(t *testing.T) {
 		}
 	}
 	if len(r.last) != keys {
-		t.Errorf("%d of %d keys were told in 8 s", len(r.last), keys)
+		t.Errorf("%d of %d keys were told in 14 s", len(r.last), keys)
 	}
 }
 

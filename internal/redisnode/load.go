@@ -21,7 +21,7 @@ type Load struct {
 // ErrNoLoad is returned for a server that does not say how busy it is, or may not be asked.
 var ErrNoLoad = errors.New("redisnode: the server does not say how busy it is")
 
-// Load asks the server how busy it is: INFO stats, some 30 us of the server's time.
+// Load asks the server how busy it is: INFO stats, some 3 us of the server's time.
 func (n *Node) Load(ctx context.Context) (Load, error) { return n.Session().load(ctx) }
 
 func (s *Session) load(ctx context.Context) (Load, error) {
