@@ -118,7 +118,7 @@ type CacheConfig[V any] struct {
 	// outlive an invalidation for those 10 s.
 	//
 	// 0 is none. 1 reads and makes no copies, but voids those of other processes: a fleet goes from 0 to 1 everywhere, and then up; and down the same way, 10 s at 1.
-	// An ACL user of a namespace needs ~~c:namespace/* ~~cl:namespace/* ~~cm:namespace/* ~~cb:namespace/* ~~s:namespace/* too. Not for a cache that is itself the truth.
+	// An ACL user of a namespace needs ~~c:namespace/* ~~cl:namespace/* ~~cm:namespace/* ~~cb:namespace/* ~~s:namespace/* ~~h:namespace/* too. Not for a cache that is itself the truth.
 	HotCopies int
 
 	// Copies is on how many nodes each entry is, its owner counted: for nodes without replicas, whose death is to cost no loads. A process that has filled an entry at its owner brings

@@ -41,7 +41,8 @@ type Config struct {
 	// Namespace is put before every key, as "namespace/", so that several services can share nodes. [A-Za-z0-9_.-]+; "" is none. Of
 	// the caches alone: the names of raw operations (Client.Set, Incr, ...) are used as they are given. An
 	// ACL user that may see no more needs the patterns ~namespace/* ~~l:namespace/* ~~m:namespace/* ~~b:namespace/* ~~g:namespace/* ~~t:namespace/* ~~w:namespace/*
-	// (entries, leases, marks, bodies of large values, generations, tag logs, the name by which a node is asked whether it takes writes); with Gutter also
+	// (entries, leases, marks, bodies of large values, generations, tag logs, the name by which a node is asked whether it takes writes), and ~~h:namespace/* unless
+	// every cache does without it (CacheConfig.NoFleetHot); with Gutter also
 	// ~~u:namespace/* ~~ul:namespace/* ~~um:namespace/* ~~ub:namespace/*, and with FleetLoads those that it names.
 	Namespace string
 

@@ -129,7 +129,7 @@ func TestCopiesNeedTheDocumentedRights(t *testing.T) {
 	servers, cfg := copyNodes(t, 3)
 	cfg.OperationTimeout, cfg.Namespace = 5*time.Second, "ns"
 	rights := []any{"ACL", "SETUSER", "shelf", "on", ">secret", "resetkeys", "-@all", "+@read", "+@write", "+@scripting", "+info", "+time"}
-	for _, pattern := range []string{"", "~l:", "~m:", "~b:", "~g:", "~t:", "~w:", "~c:", "~cl:", "~cm:", "~cb:", "~s:"} {
+	for _, pattern := range []string{"", "~l:", "~m:", "~b:", "~g:", "~t:", "~w:", "~c:", "~cl:", "~cm:", "~cb:", "~s:", "~h:"} {
 		rights = append(rights, "~"+pattern+"ns/*")
 	}
 	for _, s := range servers {

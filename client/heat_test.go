@@ -36,6 +36,7 @@ func layers(t *testing.T, caches []*client.Cache[string], key string) map[client
 	t.Helper()
 	from := make(map[client.Layer]int)
 	for _, c := range caches {
+		get(t, c, key) // where nothing is pushed, a copy ends after two seconds: the next read brings it anew
 		r, err := c.Lookup(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
@@ -61,6 +62,7 @@ func TestFleetHotKeys(t *testing.T) {
 		if from := layers(t, all, "k"); from[client.LayerL1] != len(all) {
 			t.Errorf("read from %v, want all from L1", from)
 		}
+		get(t, apart, "k")
 		if r, _ := apart.Lookup(t.Context(), "k"); r.Layer != client.LayerL2 {
 			t.Errorf("a cache that does not take part reads from %v", r.Layer)
 		}
@@ -238,5 +240,33 @@ func TestLoadEvent(t *testing.T) {
 	}
 	if told() != 2 || events[1].Node != "b" || events[1].From != "high" || events[1].To != "even" {
 		t.Errorf("%+v", events)
+	}
+}
+
+// TestSpikeIsSpread: a key that is suddenly read more often than one node should serve is read on four within a second, and on its owner alone when that is over.
+func TestSpikeIsSpread(t *testing.T) {
+	cfg := client.Config{TrustSnapshots: true, OperationTimeout: 5 * time.Second}
+	for i, s := range redistest.StartNodes(t, 4) {
+		cfg.Nodes = append(cfg.Nodes, ring.Node{ID: fmt.Sprint("node-", i), Addr: s.Addr()})
+	}
+	c := newCache(t, open(t, cfg), client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: echo, NoEarlyRefresh: true, L1: client.L1Off, HotCopies: 4, HotCopyRate: 50})
+	get(t, c, "k")
+	time.Sleep(300 * time.Millisecond) // a spike begins at any moment, not with the process
+	seen := make(map[string]bool)
+	began := time.Now()
+	for len(seen) < 4 && time.Since(began) < 20*time.Second {
+		r, err := c.Lookup(t.Context(), "k")
+		if err != nil || r.Value != "value of k" {
+			t.Fatalf("%v, %v", r, err)
+		}
+		seen[r.Node] = true
+	}
+	relief := time.Since(began)
+	t.Logf("read on %d nodes after %v", len(seen), relief)
+	if len(seen) < 4 || relief > 3*time.Second { // a second, and what a busy machine takes
+		t.Errorf("read on %d nodes after %v", len(seen), relief)
+	}
+	if top := c.TopKeys(1); len(top) != 1 || top[0].Key != "k" || top[0].Copies < 1 {
+		t.Errorf("top: %+v", top)
 	}
 }

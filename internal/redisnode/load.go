@@ -21,8 +21,14 @@ type Load struct {
 // ErrNoLoad is returned for a server that does not say how busy it is, or may not be asked.
 var ErrNoLoad = errors.New("redisnode: the server does not say how busy it is")
 
-// Load asks the server how busy it is: INFO stats, some 3 us of the server's time.
-func (n *Node) Load(ctx context.Context) (Load, error) { return n.Session().load(ctx) }
+// Load asks the server how busy it is: INFO stats, some 3 us of the server's time. An embedded server is not asked (miniredis does not know, and panics when it is asked for these
+// statistics while it is being closed), nor is one that has never answered.
+func (n *Node) Load(ctx context.Context) (Load, error) {
+	if e := n.Info().Engine; e != EngineRedis && e != EngineValkey {
+		return Load{}, ErrNoLoad
+	}
+	return n.Session().load(ctx)
+}
 
 func (s *Session) load(ctx context.Context) (Load, error) {
 	if err := s.begin(ctx, "INFO"); err != nil {

@@ -32,6 +32,12 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = n.Close() }()
+	if _, err := n.Load(t.Context()); !errors.Is(err, ErrNoLoad) {
+		t.Errorf("a server that was never met is asked: %v", err)
+	}
+	if _, err := n.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if l, err := n.Load(t.Context()); err != nil || l.Commands < 0 || l.Sent < 0 {
 		t.Errorf("%+v, %v", l, err)
 	}
