@@ -119,6 +119,9 @@ func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
 				continue
 			}
 		}
+		if b.c.filtered(k, b.asked) {
+			continue
+		}
 		b.c.counters.l1Misses.Add(1)
 		b.c.countAsked(k, 0, b.asked)
 		if len(room) == cap(room) {

@@ -22,6 +22,8 @@ func (b *batch[V]) settle(key string, e *entry[V], err error) {
 	switch {
 	case err == nil && !e.negative:
 		b.found[key] = e.value
+	case err == nil, errors.Is(err, ErrNotFound):
+		b.c.notThere()
 	case err != nil && !errors.Is(err, ErrNotFound):
 		b.failed[key] = err
 	}

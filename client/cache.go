@@ -43,6 +43,10 @@ type Cache[V any] struct {
 	copies *copying // on other nodes than the owner; nil: none
 	warmth *warmth  // nil: nothing follows from how often the fleet reads a key
 
+	filter     *stampede.Filter // nil without CacheConfig.Filter
+	filterRuns chan struct{}    // closed when it has ended
+	remembers  *stampede.Absences
+
 	misses    gathering[V]                // one load a key
 	refreshes stampede.Flight[outcome[V]] // one refresh a key, behind the callers' backs
 	unfilled  gathering[V]                // loads that store nothing
@@ -71,6 +75,7 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 		client: cl, opened: time.Now(), cfg: cfg, clone: cfg.Clone, draw: rand.Float64,
 		names: newNaming(cl.cfg.Namespace, cfg.Name, cfg.Schema), views: make([]view, len(cl.nodes)),
 	}
+	c.remembers = stampede.NewAbsences(cfg.NegativeRate, int(10*cfg.NegativeRate))
 	for i := range cl.nodes {
 		c.clearDebts = append(c.clearDebts, clearDebt(c.names.of, i))
 	}
@@ -84,7 +89,7 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 	if c.source, err = newSource(cl, cfg); err != nil {
 		return nil, fmt.Errorf("shelf: cache %s: %w", cfg.Name, err)
 	}
-	if err := errors.Join(c.makeL1(), c.makeLoop(), c.makeHeat()); err != nil {
+	if err := errors.Join(c.makeL1(), c.makeLoop(), c.makeHeat(), c.makeFilter()); err != nil {
 		return nil, fmt.Errorf("shelf: cache %s: %w", cfg.Name, err)
 	}
 	c.makeCopying()
@@ -92,6 +97,7 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 		return nil, err
 	}
 	cl.heat.join(c.warmth)
+	c.startFilter()
 	return c, nil
 }
 
@@ -129,7 +135,7 @@ func (c *Cache[V]) Where(key string) (node, name string) {
 func (c *Cache[V]) close(ctx context.Context) error {
 	c.closed.Store(true)
 	c.end()
-	return errors.Join(c.copies.close(ctx), c.refreshes.Close(ctx), c.misses.close(ctx), c.unfilled.close(ctx), c.forces.Close(ctx), c.warms.Close(ctx))
+	return errors.Join(c.copies.close(ctx), c.refreshes.Close(ctx), c.misses.close(ctx), c.unfilled.close(ctx), c.forces.Close(ctx), c.warms.Close(ctx), c.closeFilter(ctx))
 }
 
 // admit is the check that every call on one key begins with.

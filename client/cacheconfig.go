@@ -56,6 +56,14 @@ type CacheConfig[V any] struct {
 	// NoNegative remembers no absent rows: every read of one asks the loader.
 	NoNegative bool
 
+	// NegativeRate bounds what absences take on the nodes, whatever keys are asked for: a process stores the absences of so many keys a second of this cache, and 10 seconds' worth at once; and
+	// as many again of keys whose absence was not stored and that it is asked for once more a moment later. Others are returned, not stored, and counted (CacheStats.NegativesOver). So a process has at most
+	// 2*NegativeRate*(NegativeTTL + 10 s) of them on the nodes, some 200 bytes and its key each: by default 4,000 and 1 MB. 0 means 50; at least 1.
+	NegativeRate float64
+
+	// Filter is a Bloom filter of all known keys, for caches that are asked for many absent ones. nil: none.
+	Filter *FilterConfig
+
 	// Load reads one row from the source. Keys are bytes: "7" and "007" are two entries, even if the source takes them for one row. It returns
 	// ErrNotFound (wrapped or not) when there is none. Its context ends after LoadTimeout and carries the values of the first caller's context, not its cancellation: callers may leave, the work goes on.
 	Load func(ctx context.Context, key string) (V, error)
@@ -232,6 +240,8 @@ func (c CacheConfig[V]) withDefaults() (CacheConfig[V], error) {
 		c.checkErrors(),
 		c.checkCopies(),
 		c.checkShares(),
+		c.checkNegatives(),
+		c.checkFilter(),
 		orDefaultInt("CacheConfig.MaxLoadKeys", &c.MaxLoadKeys, 1000),
 		orDefaultInt("CacheConfig.MaxValueBytes", &c.MaxValueBytes, DefaultMaxValueBytes),
 		c.checkCompression(),
@@ -266,6 +276,7 @@ func (c *CacheConfig[V]) checkIdle() error {
 		{"StaleIfError", c.StaleIfError, c.StaleIfError != 0 && c.Truth, "must be 0 in a cache that is itself the truth (Truth): an entry there ends when it was told to"},
 		{"ErrorBackoff", c.ErrorBackoff, c.ErrorBackoff != 0 && c.NoErrorBackoff, "must be 0 where NoErrorBackoff is set"},
 		{"NegativeTTL", c.NegativeTTL, c.NegativeTTL != 0 && c.NoNegative, "must be 0 where NoNegative is set"},
+		{"NegativeRate", c.NegativeRate, c.NegativeRate != 0 && c.NoNegative, "must be 0 where NoNegative is set"},
 		{"MaxLoadKeys", c.MaxLoadKeys, c.MaxLoadKeys != 0 && c.LoadMany == nil, "must be 0 where LoadMany is nil"},
 		{"L1TTL", c.L1TTL, c.L1TTL != 0 && c.L1 == L1Off, off},
 		{"L1BlindTTL", c.L1BlindTTL, c.L1BlindTTL != 0 && c.L1 == L1Off, off},

@@ -33,7 +33,7 @@ const (
 // It does its work even when ctx has ended. An error joins one *NodeError for each node that was not reached: as after an Invalidate that failed, the clearing is repeated
 // until it gets through, and until then this process loads what that node owns.
 func (c *Cache[V]) Clear(ctx context.Context) error {
-	return c.onAllNodes(ctx, opClear, "", invalidation.Clear(c.names.of))
+	return errors.Join(c.onAllNodes(ctx, opClear, "", invalidation.Clear(c.names.of)), c.forgotten(ctx))
 }
 
 // InvalidateTag is Clear for the entries that carry a tag (CacheConfig.Tags): Invalidate for all rows of a category, say, of which nobody knows the keys.

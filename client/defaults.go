@@ -22,6 +22,7 @@ const (
 	DefaultSoftShare       = 0.8 // SoftTTL as a share of TTL
 	DefaultJitter          = 0.1
 	DefaultNegativeTTL     = 30 * time.Second
+	DefaultNegativeRate    = 50.0
 	DefaultLoadTimeout     = 3 * time.Second
 	DefaultErrorBackoff    = time.Second
 	DefaultLeaseTTL        = 5 * time.Second

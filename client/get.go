@@ -139,6 +139,9 @@ func (c *Cache[V]) first(ctx context.Context, key string, o GetOptions, now time
 			return e, nil
 		}
 	}
+	if !o.Refresh && c.filtered(key, now) { // 3 filter
+		return Result[V]{}, ErrNotFound
+	}
 	c.counters.l1Misses.Add(1)
 	c.countAsked(key, 0, now)
 	return nil, nil //nolint:nilnil // it is what most of its callers go on from
@@ -149,7 +152,7 @@ func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o Get
 	if load == nil && !c.cfg.Truth {
 		load = c.ownLoader()
 	}
-	at := c.place(key) // 3 ring
+	at := c.place(key) // 4 ring
 	s := &at
 	var t ticket[V]
 	if !o.NoFill {
@@ -174,7 +177,7 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 	if r, found, err := c.replicaFirst(ctx, s, t, load, o); found {
 		return r, err
 	}
-	e, f, err := s.read(ctx, t.watch) // 4 owner
+	e, f, err := s.read(ctx, t.watch) // 5 owner
 	if err == nil {
 		c.outdate(s)
 	}
@@ -203,7 +206,7 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 	if load == nil {
 		return c.noSource(s)
 	}
-	return c.miss(ctx, s, load, o, t, asked) // 5 miss, 6 load and fill
+	return c.miss(ctx, s, load, o, t, asked) // 6 miss, 7 load and fill
 }
 
 // pastShelves is the read of a key whose invalidation has not got through: the loader is asked, and nothing is stored.
@@ -252,6 +255,7 @@ func (c *Cache[V]) local(e *l1Entry[V], now time.Time) (Result[V], error) {
 func (c *Cache[V]) result(e *entry[V], layer Layer, s *slot[V], stale bool) (Result[V], error) {
 	r := Result[V]{Layer: layer, Node: s.nodeID(), Age: e.ageAt(time.Now()), Version: e.version, Stale: stale}
 	if e.negative {
+		c.notThere()
 		return r, ErrNotFound
 	}
 	r.Value = e.value

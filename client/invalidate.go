@@ -62,6 +62,7 @@ func (c *Cache[V]) invalidate(ctx context.Context, keys []string, version uint64
 func (c *Cache[V]) invalidateInside(ctx context.Context, keys []string, version uint64) error {
 	c.counters.invalidations.Add(uint64(len(keys)))
 	versionOf := func(string) uint64 { return version }
+	announced := c.announced(ctx, keys)
 	reached := make(map[string]bool, len(keys))
 	do := c.invalidation(versionOf, false)
 	bounds := c.boundsOf(&do)
@@ -84,6 +85,7 @@ func (c *Cache[V]) invalidateInside(ctx context.Context, keys []string, version 
 			errs = append(errs, c.again(key, version))
 		}
 	}
+	errs = append(errs, announced())
 	return errors.Join(errs...)
 }
 

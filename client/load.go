@@ -182,6 +182,7 @@ func (c *Cache[V]) loaded(key string, v V, negative bool, scope *loadScope, n *r
 		v = c.copied(v)
 	}
 	e := c.seal(v, negative, n, began, time.Since(began), SetOptions{TTL: scope.ttl(key)})
+	c.weighAbsence(key, &e, began)
 	return stampede.Loaded[entry[V]]{Entry: e, Version: e.version, Negative: negative, Unstorable: e.wire == nil}
 }
 

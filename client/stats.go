@@ -51,9 +51,12 @@ type CacheStats struct {
 	Gutter        uint64 // reads that looked into the gutter, since the key's owner was down (Config.Gutter)
 	Expired       uint64 // entries past their time on the node's clock though the node still had them
 	BodiesGone    uint64 // large values whose body was not there though their entry was: evicted, or replaced at that moment. Read again, or a miss
+	NegativesOver uint64 // absences that were returned, not stored: CacheConfig.NegativeRate
 	Oversized     uint64 // values above MaxValueBytes, returned but not stored
 	Unencodable   uint64 // values that the codec could not encode, returned but not stored
 	NodeErrors    uint64 // commands to nodes that failed, or were not sent since the node is down, leases included; those that store are FillErrors. NodeStats.LastFailure has the latest error
+
+	Filter FilterStats // of CacheConfig.Filter
 }
 
 // counters are the live form of CacheStats.
@@ -61,6 +64,8 @@ type counters struct {
 	waiting atomic.Int64
 	l1Misses, l1Doubted, pushes, l2Hits, replicaHits, loads, loadErrors, loadsStale, fills, fillsRefused, fillErrors, refreshes, refreshErrors,
 	staleServed, invalidations, seconds, secondsRemoved, secondsRefused, marksFailed, setsOlder, foreign, cleared, distrusted, bypassed, gutter, copyHits, copiesFilled, copiesSkipped, expired, bodiesGone, oversized, unencodable, nodeErrors atomic.Uint64
+
+	negativesOver atomic.Uint64
 }
 
 // Stats returns the cache's counters. It is cheap and may be called at any time.
@@ -76,6 +81,9 @@ func (c *Cache[V]) Stats() CacheStats {
 		CopyHits: n.copyHits.Load(), CopiesFilled: n.copiesFilled.Load(), CopiesSkipped: n.copiesSkipped.Load(), Splits: c.copies.splitsNow(),
 		BodiesGone: n.bodiesGone.Load(),
 		Oversized:  n.oversized.Load(), Unencodable: n.unencodable.Load(), NodeErrors: n.nodeErrors.Load(),
+	}
+	if s.NegativesOver = n.negativesOver.Load(); c.filter != nil {
+		s.Filter = c.filter.Stats()
 	}
 	c.source.figures(&s)
 	s.FleetHot = c.warmth.count()

@@ -49,6 +49,7 @@ func (c *Cache[V]) WriteThrough(ctx context.Context, key string, fn func(ctx con
 			err = errors.Join(append(c.voidGutter(context.WithoutCancel(ctx), []string{key}, func(string) bool { return true }, func(string) uint64 { return version }), err)...)
 			err = errors.Join(append(c.voidAfterFill(context.WithoutCancel(ctx), s, version, false), err)...)
 			c.dropLocal(key)
+			err = errors.Join(err, c.known(ctx, []string{key}))
 			return
 		}
 		err = errors.Join(err, c.invalidateInside(ctx, []string{key}, version))

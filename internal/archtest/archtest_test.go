@@ -32,7 +32,7 @@ var allowed = map[string]struct {
 	"ring":         {[]string{"github.com/cespare/xxhash/v2"}, "a leaf: placement must be usable, and provable, without a server"},
 	"hotkey":       {[]string{}, "a leaf: counting reads needs nothing of ours"},
 	"localcache":   {nil, "a leaf: the one concurrency hazard is solved by its tickets, so it need not know who invalidates"},
-	"stampede":     {[]string{"golang.org/x/sync/singleflight"}, "a leaf: it knows a Shelf by its interface, not Redis"},
+	"stampede":     {[]string{"golang.org/x/sync/singleflight", "golang.org/x/time/rate", "github.com/bits-and-blooms/bloom/v3", "github.com/cespare/xxhash/v2"}, "a leaf: it knows a Shelf by its interface, not Redis"},
 	"invalidation": {[]string{}, "a leaf: scripts, calls and replies are data; sending them is the node's business"},
 	"internal/redisnode": {[]string{"github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging", "github.com/redis/go-redis/v9/maintnotifications",
 		"github.com/redis/go-redis/v9/push"},

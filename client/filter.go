@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-shelf/shelf/stampede"
+)
+
+// FilterConfig configures a cache's Bloom filter of all known keys: a read of a key that is certainly absent is ErrNotFound without a look at node or source. ExpectedKeys and Keys must be given; every other
+// zero means the default that its field names.
+//
+// A filter that is not complete, or not up to date, says nothing, and reads go on as without it; so it costs the source one scan a process, or, where the nodes keep what one has built, one for all. It is up to date
+// while this process has read the additions of all others from a node less than 2 s ago (stampede.FilterTrust).
+//
+// Rows become known to it by Write, WriteThrough and every Invalidate of their keys, by Known, and by the next build. The call adds them before it returns: this process's readers find them at once, others' 2 s
+// later at the latest. If the call's error is a *NodeError with Op "filter" the others may miss them until the node that keeps the additions answers again. A row that is inserted by a program that calls none of these
+// stays absent until the next build: RebuildEvery and what a scan takes, and never for longer than twice RebuildEvery. So does one whose process died between its commit and the call.
+//
+// All processes that insert rows must have the filter, or they tell nobody. Deploy it with AnnounceOnly first, everywhere, and then without.
+type FilterConfig struct {
+	// ExpectedKeys is how many keys there are, or will be soon: 1 to 2^32. Memory is ExpectedKeys*ln(1/FalsePositives)/(ln 2)^2 bits: 12 MB for ten millions at a hundredth; twice that during a build. Where there are
+	// more, the next build makes room for them; it comes at once when there are one and a half times as many.
+	ExpectedKeys int
+
+	// FalsePositives is the share of absent keys that get past the filter when it holds ExpectedKeys; 0 means 0.01; from 1e-9 to 0.5.
+	FalsePositives float64
+
+	// Keys gives all keys that the source has to yield, in any order; yield may be called concurrently. It stops when yield returns false, and returns an error if it could not give all of them (sql.Rows.Err,
+	// for one). It must see every row that was committed before it was called: a primary, not a replica that lags. One call at a time in a process, and mostly in the fleet; not capped by MaxLoads. Its context ends with Close, or when the
+	// build is of no use any more; Close waits for it.
+	Keys func(ctx context.Context, yield func(key string) bool) error
+
+	// RebuildEvery is how old a build gets, counted from the beginning of its scan, before a new one begins beside it; a random tenth is taken off. 0 means 1 h; at least 1 s.
+	RebuildEvery time.Duration
+
+	// AnnounceOnly tells others of this process's additions and builds and asks no filter: for the first step of a deployment, and for processes that only write. Keys may be nil.
+	AnnounceOnly bool
+}
+
+// FilterStats is a snapshot of a cache's filter: CacheStats.Filter.
+type FilterStats = stampede.FilterStats
+
+// opFilter is the NodeError.Op of additions to the filter.
+const opFilter = "filter"
+
+// makeFilter makes the filter, which does nothing before startFilter.
+func (c *Cache[V]) makeFilter() (err error) {
+	of := c.cfg.Filter
+	if of == nil {
+		return nil
+	}
+	cache := strings.TrimSuffix(c.names.prefix, ":")
+	cfg := stampede.FilterConfig{
+		ExpectedKeys: of.ExpectedKeys, FalsePositives: of.FalsePositives, RebuildEvery: of.RebuildEvery, Keys: of.Keys,
+		Feed: c.client.filterFeed(cache, of.RebuildEvery), Store: c.client.filterStore(cache), Draw: c.draw,
+	}
+	if of.AnnounceOnly {
+		cfg.Keys = nil
+	}
+	if c.filter, err = stampede.NewFilter(cfg); err != nil {
+		return leafError("CacheConfig.Filter", err)
+	}
+	c.filterRuns = make(chan struct{})
+	return nil
+}
+
+// checkFilter checks what stampede does not; NewFilter does the rest.
+func (c *CacheConfig[V]) checkFilter() error {
+	switch {
+	case c.Filter == nil:
+		return nil
+	case c.Truth:
+		return &ConfigError{"CacheConfig.Filter", "set", "must be nil in a cache that is itself the truth (Truth): nobody else knows its keys"}
+	case c.Filter.Keys == nil && !c.Filter.AnnounceOnly:
+		return &ConfigError{"CacheConfig.Filter.Keys", "nil", "must be given (or AnnounceOnly)"}
+	}
+	return nil
+}
+
+func (c *CacheConfig[V]) checkNegatives() error {
+	if c.NegativeRate > 0 && c.NegativeRate < 1 {
+		return &ConfigError{"CacheConfig.NegativeRate", c.NegativeRate, fmt.Sprintf("must be 0 (meaning %v) or at least 1 (or NoNegative)", DefaultNegativeRate)}
+	}
+	return orDefaultFloat("CacheConfig.NegativeRate", &c.NegativeRate, DefaultNegativeRate)
+}
+
+// startFilter runs the filter until the cache is closed.
+func (c *Cache[V]) startFilter() {
+	if c.filter != nil {
+		go func() {
+			defer close(c.filterRuns)
+			c.filter.Run(c.ending)
+		}()
+	}
+}
+
+// closeFilter waits for the filter and sends what it owes.
+func (c *Cache[V]) closeFilter(ctx context.Context) error {
+	if c.filterRuns == nil {
+		return nil
+	}
+	select {
+	case <-c.filterRuns:
+	case <-ctx.Done():
+		return fmt.Errorf("shelf: Close: the Keys of cache %s's filter have not ended: %w", c.cfg.Name, ctx.Err())
+	}
+	if err := c.filter.Close(ctx); err != nil {
+		return c.filterError(nil, err)
+	}
+	return nil
+}
+
+// Known makes keys known to the filter (CacheConfig.Filter), of this process at once, of others 2 s later at the latest: for rows that were inserted without Write, WriteThrough or an invalidation of their keys, after
+// they were committed. What the cache has stored of their absence stays: Invalidate removes that, and makes them known as well. One command for each 64 keys.
+//
+// A *NodeError says that others do not know the keys yet; they are sent again until they get through, or Close reports them. Without a filter it does nothing.
+func (c *Cache[V]) Known(ctx context.Context, keys ...string) error {
+	ctx = context.WithoutCancel(ctx)
+	if err := c.admitWrite(ctx, keys...); err != nil {
+		return err
+	}
+	defer c.client.writes.leave()
+	return c.known(ctx, keys)
+}
+
+func (c *Cache[V]) known(ctx context.Context, keys []string) error {
+	if c.filter == nil || len(keys) == 0 {
+		return nil
+	}
+	if err := c.filter.Add(context.WithoutCancel(ctx), keys...); err != nil {
+		c.counters.nodeErrors.Add(1)
+		return c.filterError(keys, fmt.Errorf("this process knows the keys, others may take them for absent until they are told: %w", closedError(err)))
+	}
+	return nil
+}
+
+// announced is known beside other work: the call returns at once, what it returns waits for it.
+func (c *Cache[V]) announced(ctx context.Context, keys []string) (wait func() error) {
+	if c.filter == nil {
+		return func() error { return nil }
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.known(ctx, keys) }()
+	return func() error { return <-done }
+}
+
+// forgotten is known for what nobody can name: see Filter.Forget.
+func (c *Cache[V]) forgotten(ctx context.Context) error {
+	if c.filter == nil {
+		return nil
+	}
+	if err := c.filter.Forget(context.WithoutCancel(ctx)); err != nil {
+		return c.filterError(nil, closedError(err))
+	}
+	return nil
+}
+
+func (c *Cache[V]) filterError(keys []string, err error) error {
+	_, node := c.filterAt()
+	return &NodeError{Node: node, Cache: c.cfg.Name, Op: opFilter, Keys: keys, Err: err}
+}
+
+// filterAt is the name of the feed and the node that has it.
+func (c *Cache[V]) filterAt() (key, node string) {
+	key = filterFeedPrefix + strings.TrimSuffix(c.names.prefix, ":")
+	return key, c.client.nodeID(c.client.ring.OwnerIndex(key))
+}
+
+// filtered says whether a key is certainly absent.
+func (c *Cache[V]) filtered(key string, now time.Time) bool {
+	return c.filter != nil && c.filter.Absent(key, now)
+}
+
+// notThere counts what got past the filter though it was absent.
+func (c *Cache[V]) notThere() {
+	if c.filter != nil {
+		c.filter.Missed(time.Now())
+	}
+}
+
+// weighAbsence decides whether an absence that was loaded is stored, and tells the filter of a row that it takes for absent.
+func (c *Cache[V]) weighAbsence(key string, e *entry[V], now time.Time) {
+	switch {
+	case !e.negative && c.filter != nil:
+		c.filter.Found(key)
+	case e.negative && e.wire != nil && !c.remembers.Admit(key, now):
+		c.counters.negativesOver.Add(1)
+		e.wire = nil
+	}
+}
