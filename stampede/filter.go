@@ -87,6 +87,7 @@ type Filter struct {
 	era      uint64     // counts gaps: what was begun in an earlier one is void
 	why      error      // of the last gap, or build that failed; nil after a build
 	capacity int        // of the next build
+	tried    int        // of the last that was begun
 	scanned  time.Time  // when the scan began that the present set comes from
 	due      time.Time  // of the next build
 	at       FilterPosition

@@ -53,22 +53,22 @@ func (f *Filter) isDue(now time.Time) bool {
 	if f.cfg.Keys == nil {
 		return false
 	}
-	set := f.sets.Load().current
-	crowded := set != nil && set.keys() > set.capacity+set.capacity/2
+	set, keys := f.sets.Load().current, 0
+	if set != nil {
+		keys = set.keys()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.dropped > 0 || f.cfg.Feed != nil && f.at.ID == "" {
 		return false
 	}
-	return crowded && f.crowded() || !now.Before(f.due) || !f.offer.IsZero() && !now.Before(f.offer)
+	return set != nil && keys > set.capacity+set.capacity/2 && f.crowded(keys) || !now.Before(f.due) || !f.offer.IsZero() && !now.Before(f.offer)
 }
 
-// crowded makes room for the present keys in the next build, and says whether that is news. f.mu is held.
-func (f *Filter) crowded() bool {
-	keys := f.sets.Load().current.keys()
-	news := f.capacity < keys
+// crowded makes room for so many keys in the next build, and says whether no build has been tried that has it. f.mu is held.
+func (f *Filter) crowded(keys int) bool {
 	f.capacity = max(f.capacity, keys+keys/4)
-	return news
+	return f.capacity > f.tried
 }
 
 func (f *Filter) past(era uint64) bool {
@@ -114,7 +114,7 @@ type filterBuild struct {
 func (f *Filter) begins(ctx context.Context) *filterBuild {
 	b := &filterBuild{f: f, done: make(chan error, 1), led: time.Now()}
 	f.mu.Lock()
-	b.era = f.era
+	b.era, f.tried = f.era, f.capacity
 	b.offered, f.offer = !f.offer.IsZero() && time.Now().Before(f.due), time.Time{}
 	f.mu.Unlock()
 	ctx, b.cancel = context.WithCancel(ctx)

@@ -62,6 +62,13 @@ func (n *filterNode) spoil(all bool) {
 	}
 }
 
+// replaceLast is what a stream with a new history looks like whose ids happen to be the same.
+func (n *filterNode) replaceLast() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.entries[len(n.entries)-1].Data = []byte("hx")
+}
+
 var errCut = errors.New("cut off")
 
 // filterLink is one process's way to the node: stampede.FilterFeed and FilterStore.
@@ -70,8 +77,14 @@ type filterLink struct {
 	self  string
 	delay func() time.Duration // nil: none
 
-	mu           sync.Mutex
-	cut, noReply bool
+	mu                     sync.Mutex
+	cut, noReply, noAppend bool
+}
+
+func (l *filterLink) move(to *filterNode) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.node = to
 }
 
 func (l *filterLink) set(cut, noReply bool) {
@@ -89,14 +102,14 @@ func (l *filterLink) call(do func(n *filterNode)) error {
 	}
 	wait()
 	l.mu.Lock()
-	cut, noReply := l.cut, l.noReply
+	cut, noReply, node := l.cut, l.noReply, l.node
 	l.mu.Unlock()
 	if cut {
 		return errCut
 	}
-	l.node.mu.Lock()
-	do(l.node)
-	l.node.mu.Unlock()
+	node.mu.Lock()
+	do(node)
+	node.mu.Unlock()
 	wait()
 	if noReply {
 		return errCut
@@ -105,6 +118,12 @@ func (l *filterLink) call(do func(n *filterNode)) error {
 }
 
 func (l *filterLink) Append(_ context.Context, entry []byte) (at stampede.FilterPosition, err error) {
+	l.mu.Lock()
+	refused := l.noAppend
+	l.mu.Unlock()
+	if refused {
+		return at, errCut
+	}
 	err = l.call(func(n *filterNode) {
 		n.ids++
 		at = stampede.FilterPosition{History: fmt.Sprint(n.history), ID: fmt.Sprintf("%09d", n.ids)}
@@ -200,6 +219,13 @@ func (w *filterWorld) keys(_ context.Context, yield func(string) bool) error {
 	}
 	time.Sleep(w.upTo(2 * time.Second))
 	return nil
+}
+
+// begun is how many scans have begun.
+func (w *filterWorld) begun() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.scans
 }
 
 func (w *filterWorld) commit(key string) {
