@@ -79,6 +79,24 @@ type filterLink struct {
 
 	mu                     sync.Mutex
 	cut, noReply, noAppend bool
+	onCall                 func(kind string)
+	first                  string // the id from which it began to follow
+}
+
+// hook has a function called at certain moments.
+func (l *filterLink) hook(f func(kind string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.onCall = f
+}
+
+func (l *filterLink) moment(kind string) {
+	l.mu.Lock()
+	f := l.onCall
+	l.mu.Unlock()
+	if f != nil {
+		f(kind)
+	}
 }
 
 func (l *filterLink) move(to *filterNode) {
@@ -129,10 +147,22 @@ func (l *filterLink) Append(_ context.Context, entry []byte) (at stampede.Filter
 		at = stampede.FilterPosition{History: fmt.Sprint(n.history), ID: fmt.Sprintf("%09d", n.ids)}
 		n.entries = append(n.entries, stampede.FilterEntry{ID: at.ID, Data: append([]byte(nil), entry...)})
 	})
+	l.mu.Lock()
+	if l.first == "" {
+		l.first = at.ID
+	}
+	l.mu.Unlock()
+	l.moment("appended")
 	return at, err
 }
 
 func (l *filterLink) Read(_ context.Context, id string) (r stampede.FilterReading, err error) {
+	l.mu.Lock()
+	others := id < l.first
+	l.mu.Unlock()
+	if others {
+		l.moment("reads of another's")
+	}
 	err = l.call(func(n *filterNode) {
 		r.History = fmt.Sprint(n.history)
 		for _, e := range n.entries {
