@@ -434,3 +434,57 @@ func TestFilterUnderWrites(t *testing.T) {
 		}
 	}
 }
+
+// TestFilterFeedNodeDemoted: the server keeps its address and its process, but not its history of writes: it became a replica of one that lacks the last addition, and a primary again. Who has not
+// read that addition must not go on as if there had been none.
+func TestFilterFeedNodeDemoted(t *testing.T) {
+	a := redistest.Start(t, redistest.Config{})
+	b := a.Replica(t, redistest.Config{})
+	do := func(s *redistest.Server, args ...any) string {
+		t.Helper()
+		reply, err := s.Do(t.Context(), args...)
+		if err != nil {
+			t.Fatal(args, err)
+		}
+		return fmt.Sprint(reply)
+	}
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not within a minute: %s", what)
+			}
+		}
+	}
+	line := redistest.StartProxy(t, a.Addr())
+	reach := func(addr string) client.Config {
+		return client.Config{OperationTimeout: time.Second, Nodes: []ring.Node{{ID: "a", Addr: addr}}}
+	}
+	s := newTable(10)
+	c, other := s.filtered(t, open(t, reach(a.Addr())), client.FilterConfig{}), s.filtered(t, open(t, reach(line.Addr())), client.FilterConfig{})
+	complete(t, c, true)
+	complete(t, other, true)
+	until("the replica has the feed", func() bool { return do(a, "XLEN", "~k:x") == do(b, "XLEN", "~k:x") })
+	line.BlackHole() // the other reads nothing from here on
+	do(b, "REPLICAOF", "NO", "ONE")
+	s.set("lost", "v")
+	if err := c.Known(t.Context(), "lost"); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := strings.Cut(b.Addr(), ":")
+	do(a, "REPLICAOF", "127.0.0.1", port)
+	until("the server is a replica", func() bool { return strings.Contains(do(a, "INFO", "replication"), "master_link_status:up") })
+	do(a, "REPLICAOF", "NO", "ONE")
+	line.Heal()
+	time.Sleep(stampede.FilterTrust) // for which it may be believed absent
+	for range 50 {
+		if v, err := other.Get(t.Context(), "lost"); v != "v" || err != nil {
+			t.Fatalf("the other process: %q, %v; %+v", v, err, other.Stats().Filter)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	complete(t, other, true)
+	if st := other.Stats().Filter; st.Gaps == 0 {
+		t.Errorf("nobody has noticed: %+v", st)
+	}
+}

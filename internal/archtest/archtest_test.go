@@ -59,6 +59,7 @@ var allowed = map[string]struct {
 		"the test harness: the client's behaviour on any engine. It uses the façade as its users do; never the packages behind it"},
 	"internal/stalecheck": {[]string{"golang.org/x/sys/unix"}, "the test harness: it judges a record of reads and writes, whoever made it. It knows no cache"},
 	"internal/archtest":   {[]string{}, "a test"},
+	"examples/hotkey":     {[]string{module + "/client", module + "/ring", module + "/internal/redistest"}, "an example uses what a user can use, and the harness for real servers"},
 	"examples/quickstart": {[]string{module + "/client", module + "/client/clienttest", module + "/ring", module + "/internal/redistest"}, "an example uses what a user can use, and the harness for real servers"},
 }
 
