@@ -91,7 +91,10 @@ func (s *spike) read(ctx context.Context, c *client.Cache[string], keys []string
 			failed++
 			continue
 		}
-		i := min(int(time.Since(start)/slot), slots-1)
+		i := int(time.Since(start) / slot)
+		if i >= slots {
+			continue
+		}
 		s.all[i].Add(1)
 		if node := -1; r.Layer == client.LayerL2 {
 			if _, err := fmt.Sscanf(r.Node, "node-%d", &node); err == nil {
@@ -133,13 +136,14 @@ func (s *spike) rate() float64 {
 	return float64(all) / (lasts / 2).Seconds()
 }
 
-// relief is the time from the spike's start to the end of the last slot before the steady state in which the busiest node answered more than 1.5 times a node's even share. false: it is so in the end, too.
+// relief is the time from the spike's start until a half second begins in which the busiest node answers at most 1.5 times a node's even share. false: none does.
 func (s *spike) relief() (after time.Duration, ok bool) {
+	const window = int(500 * time.Millisecond / slot)
 	first := int(calm / slot)
-	for i := slots - 1; i >= first; i-- {
-		if s.share(i, i+1) > 1.5*evenly {
-			return time.Duration(i+1-first) * slot, i < slots-1
+	for i := first; i+window <= slots; i++ {
+		if s.share(i, i+window) <= 1.5*evenly {
+			return time.Duration(i-first) * slot, true
 		}
 	}
-	return 0, true
+	return lasts, false
 }
