@@ -20,6 +20,9 @@
 //   - [Call] runs the user's loader so that a panic, a Goexit or a hang in it
 //     costs one error and no more.
 //
+// Before the doors stands the [Filter], a Bloom filter of all known keys, which turns away keys that are certainly
+// absent, and behind them [Absences], which keeps a flood of absent keys from filling the nodes with what was not found.
+//
 // Beside the doors stand three formulas that spread load over time: [Jitter]
 // shortens lifetimes so that entries made together do not die together,
 // [Early] elects a reader to refresh an entry shortly before it expires, and

@@ -136,12 +136,12 @@ func (s *spike) rate() float64 {
 	return float64(all) / (lasts / 2).Seconds()
 }
 
-// relief is the time from the spike's start until a half second begins in which the busiest node answers at most 1.5 times a node's even share. false: none does.
+// relief is the time from the spike's start until a half second begins in which, as in its first slot, the busiest node answers at most 1.5 times a node's even share. false: none does.
 func (s *spike) relief() (after time.Duration, ok bool) {
 	const window = int(500 * time.Millisecond / slot)
 	first := int(calm / slot)
 	for i := first; i+window <= slots; i++ {
-		if s.share(i, i+window) <= 1.5*evenly {
+		if max(s.share(i, i+1), s.share(i, i+window)) <= 1.5*evenly {
 			return time.Duration(i-first) * slot, true
 		}
 	}
