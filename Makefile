@@ -1,7 +1,7 @@
 # Shelf. `make` alone lists the targets.
 
 # The nested modules: they hold what users of the library must not have to download.
-NESTED := internal/chart examples/catalogue integration consistency internal/drill
+NESTED := internal/chart examples/catalogue integration consistency internal/drill bench
 # Those whose tests are not a part of `make test`: make integration runs them.
 APART := integration
 
@@ -14,7 +14,7 @@ LINT := $(CURDIR)/bin/golangci-lint-$(LINT_VERSION)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: quickstart
 quickstart: ## see what the library does, with nothing installed
@@ -82,6 +82,28 @@ bench: ## every benchmark, long enough to read
 .PHONY: bench-once
 bench-once: ## every benchmark once, so that none rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+
+# A part of the name of what `make bench-compare` and `make bench-scaling` measure is ONLY; TABLES is a file for their tables as Markdown, CHARTS a directory.
+TABLES ?=
+
+.PHONY: bench-compare
+bench-compare: bin/bench ## Shelf beside the other clients and caches, on real servers: tables, demands, PASS or FAIL; some 15 minutes (ONLY=l1: a part)
+	@bin/bench -only "$(ONLY)" -md "$(TABLES)" -charts "$(CHARTS)"
+
+.PHONY: bench-scaling
+bench-scaling: bin/bench ## how costs grow with goroutines, nodes, keys, value size and batch: tables, charts; some 5 minutes
+	@bin/bench -scaling -only "$(ONLY)" -md "$(TABLES)" -charts "$(CHARTS)"
+
+# The revision that `make bench-check` compares the working tree with; empty: see bench -help.
+BASE ?=
+
+.PHONY: bench-check
+bench-check: bin/bench ## has a path become slower by a tenth since BASE? Both builds side by side: PASS, FAIL or UNSURE; 1 to 5 minutes
+	@bin/bench -check -base "$(BASE)"
+
+.PHONY: bin/bench
+bin/bench:
+	cd bench && $(GO) build -o ../bin/bench .
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for 20 seconds
