@@ -70,17 +70,27 @@ func TestMeasureProcessorTime(t *testing.T) {
 	}
 }
 
+// TestMeasureBegins: each goroutine has done something, however short the time is.
+func TestMeasureBegins(t *testing.T) {
+	s, err := meter.Measure(t.Context(), meter.Plan{For: 1, Goroutines: 100}, always(func(context.Context, *meter.Turn) (int, error) { return 1, nil }))
+	if err != nil || s.Ops < 100 {
+		t.Errorf("%d operations of 100 goroutines, %v", s.Ops, err)
+	}
+}
+
 func TestMeasureErrors(t *testing.T) {
 	bad := errors.New("bad")
-	n := 0
-	few := func(context.Context, *meter.Turn) (int, error) {
-		if n++; n == 50 {
-			return 0, bad
+	plenty := func(context.Context, *meter.Turn) (int, error) { return 1000, nil }
+	s, err := meter.Measure(t.Context(), meter.Plan{For: 10 * time.Millisecond, Goroutines: 2}, func(g int) meter.Op {
+		failed := g > 0
+		return func(ctx context.Context, turn *meter.Turn) (int, error) {
+			if !failed {
+				failed = true
+				return 0, bad
+			}
+			return plenty(ctx, turn)
 		}
-		time.Sleep(10 * time.Microsecond)
-		return 10, nil
-	}
-	s, err := meter.Measure(t.Context(), meter.Plan{For: 50 * time.Millisecond}, always(few))
+	})
 	if err != nil || s.Failed != 1 || s.Error != "bad" {
 		t.Errorf("one failure of many: %v, %+v", err, s)
 	}
@@ -88,12 +98,12 @@ func TestMeasureErrors(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "bad") {
 		t.Errorf("nothing but failures: %v", err)
 	}
-	if _, err := meter.Measure(t.Context(), meter.Plan{}, always(few)); err == nil {
+	if _, err := meter.Measure(t.Context(), meter.Plan{}, always(plenty)); err == nil {
 		t.Error("a plan without a time is none")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := meter.Measure(ctx, meter.Plan{For: 10 * time.Millisecond}, always(few)); !errors.Is(err, context.Canceled) {
+	if _, err := meter.Measure(ctx, meter.Plan{For: 10 * time.Millisecond}, always(plenty)); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
