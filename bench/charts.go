@@ -5,7 +5,6 @@ package main
 
 import (
 	"path/filepath"
-	"slices"
 
 	"github.com/go-shelf/shelf/bench/meter"
 	"github.com/go-shelf/shelf/internal/chart"
@@ -37,25 +36,21 @@ func (r results) figures(chosen []group) map[string]chart.Figure {
 		case kindL2:
 			panels("bench-l2", "Reads of nodes: values of "+bytesText(small), r.rates(g, small))
 		case kindMany:
-			panels("bench-getmany", g.cells[0].name(), r.bars(g, perOp, chart.Axis{Label: "time a batch", Unit: "s"}, 1e-9))
+			panels("bench-getmany", "Many keys at once", r.bars(g, perOp, chart.Axis{Label: "time a batch", Unit: "s"}, 1e-9))
 		case kindZipf:
-			panels("bench-zipf", g.name+": "+g.cells[0].name(), r.bars(g, rate, chart.Axis{Label: "operations a second"}, 1))
+			panels("bench-zipf", "Reads and writes by popularity", r.bars(g, rate, chart.Axis{Label: "operations a second"}, 1))
 		}
 	}
 	return all
 }
 
-// mostLines is how many lines a chart can tell apart.
-const mostLines = 7
-
-// bars has a group for each cell and a bar for each contender, the quickest of the first cell first.
+// bars has a group for each cell and a bar for each contender.
 func (r results) bars(g *group, figure func(meter.Slot) float64, y chart.Axis, scale float64) chart.Bars {
 	b := chart.Bars{Title: g.name, Y: y}
 	for _, c := range g.cells {
 		b.Groups = append(b.Groups, c.name())
 	}
-	names := r.byRate(g.cells[0], g.contenders)
-	for _, name := range names[:min(len(names), mostLines)] {
+	for _, name := range g.contenders {
 		h := chart.Heights{Name: label(name)}
 		for _, c := range g.cells {
 			h.Values = append(h.Values, scale*medianOf(r.slots(c, name), figure))
@@ -65,16 +60,13 @@ func (r results) bars(g *group, figure func(meter.Slot) float64, y chart.Axis, s
 	return b
 }
 
-// rates has a line for each contender; of more than seven those that are quickest at 64 goroutines, and Shelf and plain go-redis in any case.
+// rates has a line for each contender but those that stand on another one, go-redis: a chart has room for seven, and the table has all.
 func (r results) rates(g *group, size int) chart.Lines {
 	l := chart.Lines{Title: plural(g.nodes, "node"), X: chart.Axis{Label: "goroutines", Scale: chart.Log}, Y: chart.Axis{Label: "reads a second"}}
-	names := []string{shelf.name, goRedis.name}
-	for _, name := range r.byRate(l2Cell(g.nodes, size, 64), g.contenders) {
-		if len(names) < mostLines && !slices.Contains(names, name) {
-			names = append(names, name)
+	for _, name := range g.contenders {
+		if name == redisCache.name || name == goZero.name {
+			continue
 		}
-	}
-	for _, name := range names {
 		s := chart.Series{Name: label(name)}
 		for _, n := range goroutines {
 			s.X = append(s.X, float64(n))

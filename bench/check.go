@@ -183,13 +183,13 @@ func (v *verdict) measure(ctx context.Context, procs [2]*child.Process, a, b bui
 		err = procs[i].Ask(ctx, orderOf{Path: v.path, For: burst, Spin: spin[i]}, &s)
 		return s, err
 	}
-	for i, one := range []build{a, b} { // a turn that does not count: warm, and what an operation takes
-		s, err := ask(i)
-		if err != nil {
+	for i, one := range []build{a, b} { // turns that do not count: warm, and what an operation takes
+		if _, err := ask(i); err != nil {
 			return err
 		}
 		if one.slower > 0 {
-			if s, err = ask(i); err != nil {
+			s, err := ask(i)
+			if err != nil {
 				return err
 			}
 			spin[i] = one.slower * cpuPerOp(s)

@@ -87,14 +87,14 @@ func buildProbe(ctx context.Context, tree, dir string) (string, error) {
 	}
 	text := moduleLine.ReplaceAllString(string(mod), "module github.com/go-shelf/shelf/bench") +
 		"\nrequire github.com/go-shelf/shelf v0.0.0\n\nreplace github.com/go-shelf/shelf => " + tree + "\n"
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o600); err != nil { //nolint:gosec // the folder is ours
 		return "", fmt.Errorf("bench: %w", err)
 	}
 	sum, err := os.ReadFile(filepath.Join(tree, "go.sum"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("bench: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go.sum"), sum, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "go.sum"), sum, 0o600); err != nil { //nolint:gosec // the folder is ours
 		return "", fmt.Errorf("bench: %w", err)
 	}
 	program := filepath.Join(dir, "probe.bin")

@@ -38,7 +38,7 @@ func (c *config) compare(ctx context.Context, out io.Writer) (code int, err erro
 	}
 	d.add(legend(chosen))
 	if c.short {
-		d.print(fmt.Sprintf("Everything was run briefly, with at most %s keys (-short): nothing is judged.", thousands(shortKeys)))
+		d.print(briefly)
 	} else {
 		code = d.judge(r.judge())
 	}
@@ -50,6 +50,9 @@ func (c *config) compare(ctx context.Context, out io.Writer) (code int, err erro
 	}
 	return code, d.save(c.md)
 }
+
+// briefly is what a run with -short says of itself.
+var briefly = fmt.Sprintf("Everything was run briefly, with at most %s keys (-short): nothing is judged.", thousands(shortKeys))
 
 // document is what is printed, and what is written as Markdown.
 type document struct {

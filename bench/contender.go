@@ -96,7 +96,7 @@ func (o *opened) verify(ctx context.Context, keys []string) error {
 }
 
 // asText is bytes as text, without a copy: they must not change any more.
-func asText(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func asText(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) } //nolint:gosec // see above
 
 // eachPart calls do with at most n keys at a time.
 func eachPart(keys []string, n int, do func([]string) error) error {

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -190,11 +189,4 @@ func round1(v float64) float64 { return math.Round(v*10) / 10 }
 // passed says whether all demands are met.
 func passed(all []demand) bool {
 	return !slices.ContainsFunc(all, func(d demand) bool { return !d.ok })
-}
-
-// byRate sorts contenders, the quickest first.
-func (r results) byRate(c cell, names []string) []string {
-	return slices.SortedStableFunc(slices.Values(names), func(a, b string) int {
-		return cmp.Compare(medianOf(r.slots(c, b), rate), medianOf(r.slots(c, a), rate))
-	})
 }

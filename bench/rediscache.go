@@ -35,8 +35,8 @@ func openRedisCache(_ context.Context, s *scene) (*opened, error) {
 		return out, nil
 	}
 	out.text = func(ctx context.Context, key string) (v string, err error) {
-		return v, c.Once(&cache.Item{Ctx: ctx, Key: key, Value: &v, TTL: time.Hour, Do: func(i *cache.Item) (any, error) {
-			return s.source.row(i.Context(), i.Key)
+		return v, c.Once(&cache.Item{Ctx: ctx, Key: key, Value: &v, TTL: time.Hour, Do: func(*cache.Item) (any, error) {
+			return s.source.row(ctx, key)
 		}})
 	}
 	if s.Kind == kindL1 {

@@ -112,6 +112,11 @@ func (c *config) scale(ctx context.Context, out io.Writer) error {
 	if measured == 0 {
 		return fmt.Errorf("bench: -only is %q: nothing that -scaling measures has that in its name", c.only)
 	}
+	if c.short {
+		d.print(briefly)
+	} else {
+		d.print("Nothing is judged here.")
+	}
 	d.print(fmt.Sprintf("%s of %v, %s in all", plural(p.rounds, "round"), c.slot, time.Since(began).Round(time.Second)))
 	return d.save(c.md)
 }

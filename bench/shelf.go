@@ -45,7 +45,7 @@ func openShelf(ctx context.Context, s *scene) (*opened, error) {
 		return nil, err
 	}
 	o.close = func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()
 		_ = cl.Close(ctx) // what is pending goes with the servers
 	}

@@ -9,6 +9,7 @@ package child
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,7 +86,7 @@ func (p *Process) Ask(ctx context.Context, order, reply any) error {
 	case line, ok := <-p.lines:
 		if !ok {
 			<-p.ended
-			return fmt.Errorf("child: process %d has ended: %v", p.cmd.Process.Pid, p.err)
+			return fmt.Errorf("child: process %d has ended: %w", p.cmd.Process.Pid, cmp.Or(p.err, io.EOF))
 		}
 		return take(line, reply)
 	case <-ctx.Done():
