@@ -87,7 +87,7 @@ bench-once: ## every benchmark once, so that none rots
 TABLES ?=
 
 .PHONY: bench-compare
-bench-compare: bin/bench ## Shelf beside the other clients and caches, on real servers: tables, demands, PASS or FAIL; some 15 minutes (ONLY=l1: a part)
+bench-compare: bin/bench ## Shelf beside the other clients and caches, on real servers: tables, demands, PASS or FAIL; some 12 minutes (ONLY=l1: a part)
 	@bin/bench -only "$(ONLY)" -md "$(TABLES)" -charts "$(CHARTS)"
 
 .PHONY: bench-scaling

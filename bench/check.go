@@ -24,11 +24,12 @@ import (
 const (
 	burst         = 25 * time.Millisecond
 	turnsOfPair   = 5
-	fewestPairs   = 8 // a 99 % interval takes as many
+	fewestPairs   = 11 // a 99.9 % interval takes as many
 	slowerBy      = 0.10
-	checkCertain  = 0.99
-	slowerAtLeast = 1.05 // an estimate below this is no finding, however narrow its interval: the layout of a build's code alone moves a path by some per cent
-	slowerSurely  = 1.02 // nor is one whose interval goes below this
+	passCertain   = 0.99  // of the interval that must end below a tenth more
+	failCertain   = 0.999 // of the one that must begin above slowerSurely: it is looked at after each pair, for each path, and twice
+	slowerAtLeast = 1.05  // an estimate below this is no finding, however narrow its interval: the layout of a build's code alone moves a path by some per cent
+	slowerSurely  = 1.02  // nor is one whose interval goes below this
 )
 
 // checkPaths are the probe's.
@@ -231,11 +232,10 @@ const (
 func (v *verdict) word() string {
 	word := pathPass
 	for _, ratios := range [][]float64{v.wall, v.cpu} {
-		e := over(ratios)
-		switch {
-		case e.Mid >= slowerAtLeast && e.Low >= slowerSurely:
+		if e := over(ratios, failCertain); e.Mid >= slowerAtLeast && e.Low >= slowerSurely {
 			return pathFail
-		case !(e.High < 1+slowerBy): // NaN too
+		}
+		if e := over(ratios, passCertain); !(e.High < 1+slowerBy) { // NaN too
 			word = pathUnsure
 		}
 	}
@@ -243,12 +243,12 @@ func (v *verdict) word() string {
 }
 
 // over is the estimate of ratios that were measured as such.
-func over(ratios []float64) estimate {
+func over(ratios []float64, confidence float64) estimate {
 	ones := make([]float64, len(ratios))
 	for i := range ones {
 		ones[i] = 1
 	}
-	return ratio(ratios, ones, checkCertain)
+	return ratio(ratios, ones, confidence)
 }
 
 func (f verdicts) decided() bool {
@@ -278,7 +278,7 @@ func (f verdicts) code() (code int) {
 func (f verdicts) table(second, first string) string {
 	t := table{title: fmt.Sprintf("%s over %s: how many times as long, with 99 %% intervals", second, first), head: []string{"path", "time", "processor time", ""}}
 	for _, v := range f {
-		t.add(v.path, over(v.wall).String(), over(v.cpu).String(), v.word())
+		t.add(v.path, over(v.wall, passCertain).String(), over(v.cpu, passCertain).String(), v.word())
 	}
 	return strings.TrimRight(t.text(), "\n")
 }

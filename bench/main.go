@@ -3,7 +3,7 @@
 
 // Bench measures Shelf beside the other Go clients and caches for Redis, on real servers, in one run.
 //
-//	make bench-compare         # all of it, some 12 minutes: tables, charts, and the demands with PASS or FAIL
+//	make bench-compare         # all of it, some 12 minutes: tables, and the demands with PASS or FAIL (CHARTS=directory: charts)
 //	make bench-scaling         # what it costs as goroutines, nodes, keys, values and batches grow
 //	make bench-check           # has the last change made anything slower by a tenth?
 //

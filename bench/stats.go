@@ -32,7 +32,7 @@ func median(values []float64) float64 {
 // (Hollander, Wolfe, Chicken, Nonparametric Statistical Methods, 3rd ed. 2014, sections 3.1 to 3.3). It assumes that the rounds are independent and the logarithms spread
 // evenly to both sides, not that they are normal; a round that was disturbed moves it little.
 //
-// confidence is that of the interval, as in 0.95. With too few rounds for it (below six for 0.95, below eight for 0.99) the interval is from the
+// confidence is that of the interval, as in 0.95. With too few rounds for it (below six for 0.95, eight for 0.99, eleven for 0.999) the interval is from the
 // smallest to the largest ratio.
 func ratio(a, b []float64, confidence float64) estimate {
 	n := min(len(a), len(b))

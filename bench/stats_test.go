@@ -33,7 +33,7 @@ func TestCritical(t *testing.T) {
 		want  int
 	}{
 		{5, 0.05, 0}, {6, 0.05, 0}, {7, 0.05, 2}, {8, 0.05, 3}, {9, 0.05, 5}, {10, 0.05, 8}, {15, 0.05, 25}, {20, 0.05, 52}, {25, 0.05, 89},
-		{7, 0.01, 0}, {8, 0.01, 0}, {9, 0.01, 1}, {10, 0.01, 3}, {20, 0.01, 37},
+		{10, 0.001, 0}, {11, 0.001, 0}, {12, 0.001, 1}, {7, 0.01, 0}, {8, 0.01, 0}, {9, 0.01, 1}, {10, 0.01, 3}, {20, 0.01, 37},
 	} {
 		if got := critical(tc.n, tc.alpha); got != tc.want {
 			t.Errorf("critical(%d, %v) is %d, want %d", tc.n, tc.alpha, got, tc.want)
@@ -116,13 +116,13 @@ func TestVerdicts(t *testing.T) {
 		word            string
 		atLeast, atMost int // of 200
 	}{
-		{"the same", 8, 1, 1, 0.01, pathPass, 195, 200},
-		{"more processor time", 8, 1, 1.1, 0.01, pathFail, 195, 200},
-		{"more time", 8, 1.1, 1, 0.01, pathFail, 195, 200},
-		{"quicker", 8, 0.8, 0.8, 0.01, pathPass, 195, 200},
-		{"a little slower", 8, 1.03, 1.03, 0.005, pathPass, 190, 200},
-		{"the same, on a machine that is too busy", 8, 1, 1, 0.3, pathUnsure, 150, 200},
-		{"the same, on a machine that is too busy", 8, 1, 1, 0.3, pathFail, 0, 6},
+		{"the same", 11, 1, 1, 0.01, pathPass, 195, 200},
+		{"more processor time", 11, 1, 1.1, 0.01, pathFail, 195, 200},
+		{"more time", 11, 1.1, 1, 0.01, pathFail, 195, 200},
+		{"quicker", 11, 0.8, 0.8, 0.01, pathPass, 195, 200},
+		{"a little slower", 11, 1.03, 1.03, 0.005, pathPass, 190, 200},
+		{"the same, on a machine that is too busy", 11, 1, 1, 0.3, pathUnsure, 150, 200},
+		{"the same, on a machine that is too busy", 11, 1, 1, 0.3, pathFail, 0, 2},
 	} {
 		words := 0
 		for range 200 {
@@ -138,7 +138,7 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestCodeOfVerdicts(t *testing.T) {
-	same, slower := slices.Repeat([]float64{1}, 8), slices.Repeat([]float64{1.1}, 8)
+	same, slower := slices.Repeat([]float64{1}, 11), slices.Repeat([]float64{1.1}, 11)
 	vague := []float64{0.8, 1.3, 0.7, 1.2, 0.9, 1.4, 0.8, 1.1}
 	pass, fail, unsure := &verdict{wall: same, cpu: same}, &verdict{wall: same, cpu: slower}, &verdict{wall: vague, cpu: same}
 	for _, tc := range []struct {
