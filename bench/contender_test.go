@@ -169,3 +169,19 @@ func TestKeysTellTheirValues(t *testing.T) {
 		t.Error("two keys have one value")
 	}
 }
+
+// TestContendersShareServers: on the same servers each reads what it has stored itself, in its own form.
+func TestContendersShareServers(t *testing.T) {
+	g := group{name: "shared", kind: kindL2, nodes: 1, keys: 300, sizes: []int{small}, contenders: []string{goZero.name, goRedis.name, redisCache.name},
+		cells: []cell{l2Cell(1, small, 2)}}
+	r := make(results)
+	if err := g.run(t.Context(), pace{rounds: 2, slot: 20 * time.Millisecond}, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range g.contenders {
+		slots := r.slots(g.cells[0], name)
+		if len(slots) != 2 || slots[0].Ops == 0 || slots[0].Failed+slots[1].Failed > 0 {
+			t.Errorf("%s: %+v", name, slots)
+		}
+	}
+}

@@ -31,8 +31,8 @@ type pace struct {
 	seed   uint64
 }
 
-// openLimit bounds what a worker may take to be ready.
-const openLimit = 2 * time.Minute
+// What a worker may take to be ready, and for a run beside its time: one that takes longer hangs.
+const openLimit, runLimit = 2 * time.Minute, time.Minute
 
 // run measures a group: rounds, in each every cell, in each every contender in an order of chance.
 func (g *group) run(ctx context.Context, p pace, into results) (err error) {
@@ -61,6 +61,8 @@ func (g *group) run(ctx context.Context, p pace, into results) (err error) {
 	ask := func(c cell, name string, order order) (s meter.Slot, err error) {
 		turns++
 		order.Run, order.Turn = &c, turns
+		ctx, cancel := context.WithTimeout(ctx, runLimit+order.For+order.Warm)
+		defer cancel()
 		if err := workers[name].Ask(ctx, order, &s); err != nil {
 			return s, fmt.Errorf("%s: %s: %s: %w", g.name, c.name(), name, err)
 		}
