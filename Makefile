@@ -83,16 +83,18 @@ bench: ## every benchmark, long enough to read
 bench-once: ## every benchmark once, so that none rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
-# A part of the name of what `make bench-compare` and `make bench-scaling` measure is ONLY; TABLES is a file for their tables as Markdown, CHARTS a directory.
-TABLES ?=
+# Where `make bench-compare` and `make bench-scaling` put their tables and charts. With ONLY=... for a part of them, say RESULTS=... too.
+RESULTS ?= bench/results
 
 .PHONY: bench-compare
 bench-compare: bin/bench ## Shelf beside the other clients and caches, on real servers: tables, demands, PASS or FAIL; some 12 minutes (ONLY=l1: a part)
-	@bin/bench -only "$(ONLY)" -md "$(TABLES)" -charts "$(CHARTS)"
+	@mkdir -p $(RESULTS)
+	@bin/bench -only "$(ONLY)" -md $(RESULTS)/compare.md -charts $(RESULTS)
 
 .PHONY: bench-scaling
 bench-scaling: bin/bench ## how costs grow with goroutines, nodes, keys, value size and batch: tables, charts; some 5 minutes
-	@bin/bench -scaling -only "$(ONLY)" -md "$(TABLES)" -charts "$(CHARTS)"
+	@mkdir -p $(RESULTS)
+	@bin/bench -scaling -only "$(ONLY)" -md $(RESULTS)/scaling.md -charts $(RESULTS)
 
 # The revision that `make bench-check` compares the working tree with; empty: see bench -help.
 BASE ?=

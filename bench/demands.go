@@ -167,6 +167,8 @@ func ratesOf(slots []meter.Slot) (rates []float64) {
 func rate(s meter.Slot) float64     { return float64(s.Ops) / s.Wall.Seconds() }
 func perOp(s meter.Slot) float64    { return nanos(s.Wall) / float64(s.Ops) }
 func cpuPerOp(s meter.Slot) float64 { return nanos(s.CPU) / float64(s.Ops) }
+func kernel(s meter.Slot) float64   { return nanos(s.Kernel) / float64(s.Ops) }
+func server(s meter.Slot) float64   { return nanos(s.Servers) / float64(s.Ops+s.Warmed) }
 func mallocs(s meter.Slot) float64  { return float64(s.Mallocs) / float64(s.Ops) }
 func p50(s meter.Slot) float64      { return nanos(s.P50) }
 func p99(s meter.Slot) float64      { return nanos(s.P99) }

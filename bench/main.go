@@ -3,8 +3,8 @@
 
 // Bench measures Shelf beside the other Go clients and caches for Redis, on real servers, in one run.
 //
-//	make bench-compare         # all of it, some 12 minutes: tables, and the demands with PASS or FAIL (CHARTS=directory: charts)
-//	make bench-scaling         # what it costs as goroutines, nodes, keys, values and batches grow
+//	make bench-compare         # all of it, some 12 minutes: tables, and the demands with PASS or FAIL
+//	make bench-scaling         # what it costs as goroutines, nodes, keys, values and batches grow; both write tables and charts to bench/results
 //	make bench-check           # has the last change made anything slower by a tenth?
 //
 // # How it measures
@@ -15,7 +15,7 @@
 // While one runs the others are idle, but for their heartbeats.
 //
 // Tables have medians of the rounds. "Times" is the ratio of the rounds' rates with its 95 % interval (stats.go). Contexts are context.Background(), with which the peers are quickest.
-// Nothing is pinned: clients and servers share the cores, so ratios and processor time say more than times. Figures that are the machine's own are marked as such.
+// Nothing is pinned: clients and servers share the cores, so ratios and processor time say more than times; the servers' own processor time is what they say of themselves. Figures that are the machine's own are marked as such.
 //
 // The last line is
 //

@@ -66,7 +66,7 @@ func (r results) l2Table(g *group, size int) *table {
 		t.head = append(t.head, thousands(n))
 	}
 	at := l2Cell(g.nodes, size, 64)
-	t.head = append(t.head, "at 64: Shelf is faster, times", "client's processor time a read", "allocations", "p50", "p99", "connections a node")
+	t.head = append(t.head, "at 64: Shelf is faster, times", "client's processor time a read", "servers'", "allocations", "p50", "p99", "connections a node")
 	for _, name := range g.contenders {
 		row := []string{label(name)}
 		for _, n := range goroutines {
@@ -77,7 +77,7 @@ func (r results) l2Table(g *group, size int) *table {
 		if len(slots) > 0 && slots[0].Connections > 0 {
 			connections = digits(float64(slots[0].Connections) / float64(g.nodes))
 		}
-		t.rows = append(t.rows, append(row, r.times(at, name), short(medianOf(slots, cpuPerOp)), digits(round1(medianOf(slots, mallocs))), timed(medianOf(slots, p50)),
+		t.rows = append(t.rows, append(row, r.times(at, name), short(medianOf(slots, cpuPerOp)), timed(medianOf(slots, server)), digits(round1(medianOf(slots, mallocs))), timed(medianOf(slots, p50)),
 			timed(medianOf(slots, p99)), connections))
 	}
 	return t

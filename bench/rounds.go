@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/go-shelf/shelf/bench/child"
@@ -63,10 +64,16 @@ func (g *group) run(ctx context.Context, p pace, into results) (err error) {
 		order.Run, order.Turn = &c, turns
 		ctx, cancel := context.WithTimeout(ctx, runLimit+order.For+order.Warm)
 		defer cancel()
+		before, err := serversCPU(ctx, servers)
+		if err != nil {
+			return s, err
+		}
 		if err := workers[name].Ask(ctx, order, &s); err != nil {
 			return s, fmt.Errorf("%s: %s: %s: %w", g.name, c.name(), name, err)
 		}
-		return s, nil
+		after, err := serversCPU(ctx, servers)
+		s.Servers = after - before
+		return s, err
 	}
 	if g.warm > 0 {
 		for _, name := range g.contenders {
@@ -137,6 +144,24 @@ func startServers(ctx context.Context, n int) (servers []*redistest.Server, err 
 		servers = append(servers, s)
 	}
 	return servers, nil
+}
+
+// serversCPU is the processor time that servers have used.
+func serversCPU(ctx context.Context, servers []*redistest.Server) (total time.Duration, err error) {
+	for _, s := range servers {
+		fields, err := s.Info(ctx, "cpu")
+		if err != nil {
+			return 0, err
+		}
+		for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+			seconds, err := strconv.ParseFloat(fields[name], 64)
+			if err != nil {
+				return 0, fmt.Errorf("bench: %s of a server: %w", name, err)
+			}
+			total += time.Duration(seconds * float64(time.Second))
+		}
+	}
+	return total, nil
 }
 
 func stopServers(servers []*redistest.Server) (err error) {

@@ -133,13 +133,13 @@ func (s *growth) cells(do func(cell)) {
 }
 
 func (s *growth) table(r results) *table {
-	t := &table{title: s.name, head: []string{s.along, "Shelf: time a " + s.each, "processor time", "allocations", "p99"}}
+	t := &table{title: s.name, head: []string{s.along, "Shelf: time a " + s.each, "processor time", "of it in the kernel", "servers'", "allocations", "p99"}}
 	for _, name := range s.contenders()[1:] {
 		t.head = append(t.head, label(name)+": time")
 	}
 	s.cells(func(c cell) {
 		slots := r.slots(c, shelf.name)
-		row := []string{s.shown(s.at(&c)), short(medianOf(slots, perOp)), short(medianOf(slots, cpuPerOp)), digits(round1(medianOf(slots, mallocs))), timed(medianOf(slots, p99))}
+		row := []string{s.shown(s.at(&c)), short(medianOf(slots, perOp)), short(medianOf(slots, cpuPerOp)), timed(medianOf(slots, kernel)), timed(medianOf(slots, server)), digits(round1(medianOf(slots, mallocs))), timed(medianOf(slots, p99))}
 		for _, name := range s.contenders()[1:] {
 			row = append(row, short(medianOf(r.slots(c, name), perOp)))
 		}

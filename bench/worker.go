@@ -137,8 +137,9 @@ func (w *worker) run(ctx context.Context, o *order) (meter.Slot, error) {
 		return meter.Slot{}, err
 	}
 	p := meter.Plan{For: o.Warm, Goroutines: o.Run.Goroutines, Procs: o.Run.Procs, TimeEvery: every}
+	var warm meter.Slot
 	if o.Warm > 0 {
-		if _, err := meter.Measure(ctx, p, newOp); err != nil {
+		if warm, err = meter.Measure(ctx, p, newOp); err != nil {
 			return meter.Slot{}, err
 		}
 	}
@@ -146,6 +147,6 @@ func (w *worker) run(ctx context.Context, o *order) (meter.Slot, error) {
 	p.For = o.For
 	s, err := meter.Measure(ctx, p, newOp)
 	s.Loads, s.Load = w.scene.source.taken()
-	s.Connections = sockets()
+	s.Connections, s.Warmed = sockets(), warm.Ops
 	return s, err
 }

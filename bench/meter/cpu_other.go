@@ -8,4 +8,4 @@ package meter
 import "time"
 
 // processCPU is not known here.
-func processCPU() time.Duration { return 0 }
+func processCPU() (all, kernel time.Duration) { return 0, 0 }

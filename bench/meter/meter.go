@@ -39,6 +39,7 @@ type Slot struct {
 	Error   string        // the first of their errors
 	Wall    time.Duration // from the start of the goroutines to the end of the last
 	CPU     time.Duration // user and system time of the whole process, its runtime included
+	Kernel  time.Duration // the system time of that: calls of the kernel, the network's most of all
 	Mallocs uint64        // allocations of the whole process
 	Bytes   uint64        // their size
 	P50     time.Duration // of the calls that were timed; 0 where none was
@@ -48,6 +49,8 @@ type Slot struct {
 	Loads       int64         // how often the source was asked
 	Load        time.Duration // how long that took, the median
 	Connections int           // sockets that are open at the end; 0 where that cannot be known
+	Warmed      int64         // operations of the warm-up before
+	Servers     time.Duration // processor time of all servers, for these and for those of the warm-up
 }
 
 // Op does one or more operations and says how many. It is called by one goroutine only; turn is that goroutine's own.

@@ -10,16 +10,18 @@ import (
 
 // usage is what the process has used up to now.
 type usage struct {
-	cpu            time.Duration
+	cpu, kernel    time.Duration
 	mallocs, bytes uint64
 }
 
 func read() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return usage{cpu: processCPU(), mallocs: m.Mallocs, bytes: m.TotalAlloc}
+	u := usage{mallocs: m.Mallocs, bytes: m.TotalAlloc}
+	u.cpu, u.kernel = processCPU()
+	return u
 }
 
 func (u usage) since(before usage, s *Slot) {
-	s.CPU, s.Mallocs, s.Bytes = u.cpu-before.cpu, u.mallocs-before.mallocs, u.bytes-before.bytes
+	s.CPU, s.Kernel, s.Mallocs, s.Bytes = u.cpu-before.cpu, u.kernel-before.kernel, u.mallocs-before.mallocs, u.bytes-before.bytes
 }
