@@ -139,16 +139,16 @@ func (c *Cache[V]) first(ctx context.Context, key string, o GetOptions, now time
 			return e, nil
 		}
 	}
-	if !o.Refresh && c.filtered(key, now) { // 3 filter
-		return Result[V]{}, ErrNotFound
-	}
-	c.counters.l1Misses.Add(1)
-	c.countAsked(key, 0, now)
 	return nil, nil //nolint:nilnil // it is what most of its callers go on from
 }
 
 // beyond is the read path from where this process's copy was not to be had.
 func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o GetOptions, now time.Time) (Result[V], error) {
+	if !o.Refresh && c.filtered(key, now) { // 3 filter
+		return Result[V]{}, ErrNotFound
+	}
+	c.counters.l1Misses.Add(1)
+	c.countAsked(key, 0, now)
 	if load == nil && !c.cfg.Truth {
 		load = c.ownLoader()
 	}
