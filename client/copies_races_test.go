@@ -23,11 +23,12 @@ import (
 	"github.com/go-shelf/shelf/ring"
 )
 
-// cmdGate holds back one process's commands to one node that hold some bytes, from arm on until open.
+// cmdGate holds back one process's commands to one node that hold some bytes, from arm on until open; or it loses them.
 type cmdGate struct {
 	mu      sync.Mutex
 	node    string
 	pattern []byte
+	lose    bool
 	arrived chan struct{}
 	opened  chan struct{}
 }
@@ -74,8 +75,11 @@ type gatedWrites struct {
 func (c *gatedWrites) Write(b []byte) (int, error) {
 	c.g.mu.Lock()
 	hold := c.g.pattern != nil && c.node == c.g.node && bytes.Contains(b, c.g.pattern)
-	arrived, opened := c.g.arrived, c.g.opened
+	arrived, opened, lose := c.g.arrived, c.g.opened, c.g.lose
 	c.g.mu.Unlock()
+	if hold && lose {
+		return len(b), nil
+	}
 	if hold {
 		arrived <- struct{}{}
 		<-opened
@@ -380,7 +384,7 @@ func TestOwedCopyIsNotRead(t *testing.T) {
 	src := newSource(map[string]string{"k": "1"})
 	cfg := nodes.Config()
 	cfg.OperationTimeout = 300 * time.Millisecond
-	gate := new(cmdGate)
+	gate := &cmdGate{lose: true}
 	w := newChosen(t, gate.through(cfg), src.load, nil)
 	w.spread(t, "k", 3)
 	owner, _ := w.Where("k")
