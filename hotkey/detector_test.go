@@ -423,3 +423,27 @@ func TestAllocs(t *testing.T) {
 		}
 	}
 }
+
+// TestList: the same keys as Top, from a rate on, into a slice that is used again, without an allocation.
+func TestList(t *testing.T) {
+	d := mustNew(t, hotkey.Config{})
+	now := start
+	for i := range 3000 {
+		now = now.Add(time.Millisecond)
+		d.Observe("often", now)
+		if i%20 == 0 {
+			d.Observe("seldom", now)
+		}
+	}
+	all := d.List(nil, 10, now)
+	slices.SortFunc(all, func(a, b hotkey.KeyRate) int { return strings.Compare(a.Key, b.Key) })
+	if !slices.Equal(all, d.Top(10, now)) || len(all) != 2 {
+		t.Errorf("List: %+v\nTop: %+v", all, d.Top(10, now))
+	}
+	if some := d.List(all[:0], 500, now); len(some) != 1 || some[0].Key != "often" {
+		t.Errorf("from 500 a second on: %+v", some)
+	}
+	if n := testing.AllocsPerRun(100, func() { all = d.List(all[:0], 1, now) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
