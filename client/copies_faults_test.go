@@ -282,7 +282,7 @@ func TestCopiesNeverGoBack(t *testing.T) {
 	var processes [2]*client.Cache[string]
 	for i := range processes {
 		processes[i] = newCache(t, open(t, cfg), client.CacheConfig[string]{
-			Name: "x", TTL: time.Hour, Load: load, L1: client.L1Off, NoEarlyRefresh: true, HotCopies: 4, NoErrorBackoff: true, Tags: func(string) []string { return []string{"t"} },
+			Name: "x", TTL: time.Hour, Load: load, L1: client.L1Off, NoEarlyRefresh: true, HotCopies: 4, HotCopyRate: 1e9, NoErrorBackoff: true, Tags: func(string) []string { return []string{"t"} },
 		})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)

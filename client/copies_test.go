@@ -31,7 +31,7 @@ func newChosen(t *testing.T, cfg client.Config, load func(context.Context, strin
 	t.Helper()
 	c := &chosen{cl: open(t, cfg)}
 	c.k.Store(1)
-	cc := client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: load, L1: client.L1Off, NoEarlyRefresh: true, HotCopies: 16}
+	cc := client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: load, L1: client.L1Off, NoEarlyRefresh: true, HotCopies: 16, HotCopyRate: 1e9} // what the fleet reads splits nothing
 	if edit != nil {
 		edit(&cc)
 	}

@@ -136,20 +136,23 @@ func TestOneProcessManyReads(t *testing.T) {
 func TestNodesThatDoNotListen(t *testing.T) {
 	t.Run("silent", func(t *testing.T) {
 		s := redistest.StartNodes(t, 2)
-		cl := open(t, client.Config{Nodes: []ring.Node{{ID: "a", Addr: s[0].Addr()}, {ID: "b", Addr: s[1].Addr()}}, TrustSnapshots: true, OperationTimeout: 2 * time.Second})
+		cl := open(t, client.Config{Nodes: []ring.Node{{ID: "a", Addr: s[0].Addr()}, {ID: "b", Addr: s[1].Addr()}}, TrustSnapshots: true, OperationTimeout: 10 * time.Second})
 		c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: echo, NoEarlyRefresh: true, HotRate: 20})
 		keys := oneOnEach(c, "a", "b")
 		spin(t, c, keys["a"], keys["b"], func() bool { return cl.Stats().HeatKeys >= 4 })
 		s[0].Stop()
 		defer s[0].Cont()
-		before := cl.Stats().HeatKeys
+		before, stopped := cl.Stats().HeatKeys, time.Now()
 		var slowest time.Duration
 		spin(t, c, keys["b"], "", func() bool {
 			began := time.Now()
 			get(t, c, keys["b"])
 			slowest = max(slowest, time.Since(began))
-			return cl.Stats().HeatKeys >= before+3 // b hears more while the call to a hangs
+			return cl.Stats().HeatKeys >= before+2 // b hears more while the call to a hangs
 		})
+		if took := time.Since(stopped); took > 8*time.Second {
+			t.Errorf("the other node was told after %v: it has waited for the silent one", took)
+		}
 		if slowest > time.Second {
 			t.Errorf("a read of the other node's key took %v", slowest)
 		}
