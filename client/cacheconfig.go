@@ -58,7 +58,7 @@ type CacheConfig[V any] struct {
 
 	// NegativeRate bounds what absences take on the nodes, whatever keys are asked for: a process stores the absences of so many keys a second of this cache, and 10 seconds' worth at once; and
 	// as many again of keys whose absence was not stored and that it is asked for once more a moment later. Others are returned, not stored, and counted (CacheStats.NegativesOver). So a process has at most
-	// 2*NegativeRate*(NegativeTTL + 10 s) of them on the nodes, some 200 bytes and its key each: by default 4,000 and 1 MB. 0 means 50; at least 1.
+	// 2*NegativeRate*(NegativeTTL + 10 s) of them on the nodes, some 200 bytes and its key each: by default 4,000 and 1 MB; and for a second a small marker of each that was not stored. 0 means 50; at least 1.
 	NegativeRate float64
 
 	// Filter is a Bloom filter of all known keys, for caches that are asked for many absent ones. nil: none.

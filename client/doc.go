@@ -20,18 +20,19 @@
 //
 //  1. The read is counted: a key that this process reads often enough is hot.
 //  2. L1, this process's own copies of hot keys. The node pushes every change of them; where it cannot, they are at most L1BlindTTL old.
-//  3. The ring says which node owns the key.
-//  4. The owner is asked: one round trip. A fresh entry is the answer. One past its soft TTL is the answer too, and one reader of the whole
+//  3. The filter of all known keys, where there is one (CacheConfig.Filter), turns away what is certainly absent.
+//  4. The ring says which node owns the key.
+//  5. The owner is asked: one round trip. A fresh entry is the answer. One past its soft TTL is the answer too, and one reader of the whole
 //     fleet refreshes it behind everybody's back. "There is no such row" is an entry like any other.
-//  5. A miss. One caller of this process goes on, the others wait for its result. It takes a place among the loads that may run at once, then the
+//  6. A miss. One caller of this process goes on, the others wait for its result. It takes a place among the loads that may run at once, then the
 //     key's lease on the owner. If another process holds the lease, it waits for that one's value.
-//  6. The loader reads the source, and the value is stored, unless the lease is gone: then an invalidation has come by, the value may be
+//  7. The loader reads the source, and the value is stored, unless the lease is gone: then an invalidation has come by, the value may be
 //     old, and it is only returned.
 //
 // A node that does not answer is a miss for its keys, at whatever stop: the loader is asked, under the cap of Config.MaxLoads, one load a
 // key and process, and nothing is stored. Ownership does not change because a node is down.
 //
-// Where a cache has copies on other nodes (CacheConfig.HotCopies, Copies), stop 4 may ask one of those: for a key that the fleet reads very often, or while the owner does
+// Where a cache has copies on other nodes (CacheConfig.HotCopies, Copies), stop 5 may ask one of those: for a key that the fleet reads very often, or while the owner does
 // not answer. An invalidation voids them before it returns.
 //
 // A source that does not answer is left alone: a key whose load has failed for a second at first (CacheConfig.ErrorBackoff), all keys of the cache when most loads fail

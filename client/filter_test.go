@@ -90,6 +90,7 @@ func soon(t *testing.T, c *client.Cache[string], key string) {
 
 func wantAbsent(t *testing.T, c *client.Cache[string], key string) {
 	t.Helper()
+	complete(t, c, true) // it is not for a moment where the machine is so busy that the feed was not read for 2 s
 	if r, err := c.Lookup(t.Context(), key); !errors.Is(err, client.ErrNotFound) || r.Layer != client.LayerNone {
 		t.Errorf("Lookup(%s) = %+v, %v; want ErrNotFound of the filter", key, r, err)
 	}
@@ -360,7 +361,7 @@ func TestFilterFeedNodeKilled(t *testing.T) {
 	server.Kill()
 	complete(t, other, false)
 	complete(t, c, false)
-	if d := time.Since(at); d > stampede.FilterTrust+2*time.Second {
+	if d := time.Since(at); d > stampede.FilterTrust+5*time.Second {
 		t.Errorf("the filter was consulted for %v after its node's death", d)
 	}
 	for _, c := range []*client.Cache[string]{c, other} {
