@@ -114,7 +114,7 @@ func eachPart(keys []string, n int, do func([]string) error) error {
 func contenders() []contender {
 	return []contender{
 		shelf, goRedis, goRedisPipelining, goRedisCache, goRedisRing, rueidisPlain, rueidisDelay, rueidisCache,
-		redisCache, goZero, sturdy, otterAlone, batcher, lruAlone, roundTrip,
+		redisCache, goZero, sturdy, otterAlone, batcher, lruAlone, threeTrips,
 	}
 }
 

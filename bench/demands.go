@@ -88,12 +88,12 @@ const missesMore, stampedeMore = 200e3, 50e6
 func (r results) judgeMisses() (all []demand) {
 	c := missGroup().cells[0]
 	if slots := r.slots(c, shelf.name); len(slots) > 0 {
-		trips := r.slots(c, roundTrip.name)
+		trips := r.slots(c, threeTrips.name)
 		var more []float64
 		for i, s := range slots {
-			more = append(more, nanos(s.P50)-nanos(s.Load)-3*nanos(trips[i].P50))
+			more = append(more, beyondLoad(s)-beyondLoad(trips[i]))
 		}
-		all = append(all, demand{"miss, beyond the load (" + short(medianOf(slots, loadTime)) + ") and three round trips (" + short(3*medianOf(trips, p50)) + ")",
+		all = append(all, demand{"miss, beyond the load (" + short(medianOf(slots, loadTime)) + ") and three round trips (" + short(medianOf(trips, beyondLoad)) + ")",
 			short(median(more)), "at most " + short(missesMore), median(more) <= missesMore})
 	}
 	c = stampedeGroup().cells[0]
@@ -164,18 +164,19 @@ func ratesOf(slots []meter.Slot) (rates []float64) {
 }
 
 // Figures of a slot. All durations are nanoseconds.
-func rate(s meter.Slot) float64     { return float64(s.Ops) / s.Wall.Seconds() }
-func perOp(s meter.Slot) float64    { return nanos(s.Wall) / float64(s.Ops) }
-func cpuPerOp(s meter.Slot) float64 { return nanos(s.CPU) / float64(s.Ops) }
-func kernel(s meter.Slot) float64   { return nanos(s.Kernel) / float64(s.Ops) }
-func server(s meter.Slot) float64   { return nanos(s.Servers) / float64(s.Ops+s.Warmed) }
-func mallocs(s meter.Slot) float64  { return float64(s.Mallocs) / float64(s.Ops) }
-func p50(s meter.Slot) float64      { return nanos(s.P50) }
-func p99(s meter.Slot) float64      { return nanos(s.P99) }
-func wall(s meter.Slot) float64     { return nanos(s.Wall) }
-func loadTime(s meter.Slot) float64 { return nanos(s.Load) }
-func loads(s meter.Slot) float64    { return float64(s.Loads) }
-func opsOf(s meter.Slot) float64    { return float64(s.Ops) }
+func rate(s meter.Slot) float64       { return float64(s.Ops) / s.Wall.Seconds() }
+func perOp(s meter.Slot) float64      { return nanos(s.Wall) / float64(s.Ops) }
+func cpuPerOp(s meter.Slot) float64   { return nanos(s.CPU) / float64(s.Ops) }
+func kernel(s meter.Slot) float64     { return nanos(s.Kernel) / float64(s.Ops) }
+func server(s meter.Slot) float64     { return nanos(s.Servers) / float64(s.Ops+s.Warmed) }
+func mallocs(s meter.Slot) float64    { return float64(s.Mallocs) / float64(s.Ops) }
+func p50(s meter.Slot) float64        { return nanos(s.P50) }
+func p99(s meter.Slot) float64        { return nanos(s.P99) }
+func wall(s meter.Slot) float64       { return nanos(s.Wall) }
+func loadTime(s meter.Slot) float64   { return nanos(s.Load) }
+func beyondLoad(s meter.Slot) float64 { return p50(s) - loadTime(s) }
+func loads(s meter.Slot) float64      { return float64(s.Loads) }
+func opsOf(s meter.Slot) float64      { return float64(s.Ops) }
 
 func medianOf(slots []meter.Slot, figure func(meter.Slot) float64) float64 {
 	values := make([]float64, 0, len(slots))

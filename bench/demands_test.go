@@ -22,6 +22,9 @@ func invented() results {
 				if name == shelf.name { // 10 ns each
 					s = meter.Slot{Ops: 100_000, Wall: time.Millisecond, CPU: time.Millisecond, P50: 5 * time.Millisecond, Loads: 1, Load: 5 * time.Millisecond, Connections: 8}
 				}
+				if name == threeTrips.name {
+					s.P50, s.Load = 5150*time.Microsecond, 5*time.Millisecond
+				}
 				if c.Kind == kindStampede {
 					s.Wall = 20 * time.Millisecond
 				}

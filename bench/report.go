@@ -86,14 +86,10 @@ func (r results) l2Table(g *group, size int) *table {
 func (r results) missTable(g *group) *table {
 	c := g.cells[0]
 	t := &table{title: "Miss, a load of " + loadingTime.String() + " (which takes as long as it says, by the machine's timers), one caller",
-		head: []string{"", "p50", "p99", "its load", "processor time", "allocations"}}
+		head: []string{"", "p50", "p99", "its load", "beyond the load", "processor time", "allocations"}}
 	for _, name := range g.contenders {
 		s := r.slots(c, name)
-		load := "-"
-		if medianOf(s, loads) > 0 {
-			load = short(medianOf(s, loadTime))
-		}
-		t.add(label(name), short(medianOf(s, p50)), short(medianOf(s, p99)), load, short(medianOf(s, cpuPerOp)), digits(round1(medianOf(s, mallocs))))
+		t.add(label(name), short(medianOf(s, p50)), short(medianOf(s, p99)), short(medianOf(s, loadTime)), short(medianOf(s, beyondLoad)), short(medianOf(s, cpuPerOp)), digits(round1(medianOf(s, mallocs))))
 	}
 	return t
 }

@@ -60,7 +60,7 @@ func l2Groups() (all []group) {
 	return all
 }
 
-// missGroup is one caller. Beside the misses there is a contender that makes a round trip, to count in.
+// missGroup is one caller. Beside the misses there is what as many round trips take alone.
 func missGroup() group {
 	return group{name: kindMiss, kind: kindMiss, nodes: 1, keys: 0, sizes: []int{small}, loading: loadingTime, slot: 400 * time.Millisecond, contenders: able(kindMiss),
 		cells: []cell{{Kind: kindMiss, Nodes: 1, Size: small, Goroutines: 1}}}
