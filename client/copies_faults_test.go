@@ -27,7 +27,7 @@ import (
 func copyNodes(t *testing.T, n int) (map[string]*redistest.Server, client.Config) {
 	t.Helper()
 	servers := make(map[string]*redistest.Server)
-	cfg := client.Config{OperationTimeout: 250 * time.Millisecond, TrustSnapshots: true}
+	cfg := client.Config{OperationTimeout: time.Second, TrustSnapshots: true}
 	for i, server := range redistest.StartNodes(t, n) {
 		id := fmt.Sprint("node-", i)
 		servers[id] = server
@@ -249,7 +249,7 @@ func TestReadsSurviveANodesDeath(t *testing.T) {
 func TestLostCopiesComeBack(t *testing.T) {
 	nodes := clienttest.Start(t, 2)
 	src := newSource(map[string]string{"k": "1"})
-	c := newChosen(t, nodes.Config(), src.load, func(c *client.CacheConfig[string]) { c.HotCopies, c.Copies = 0, 2 })
+	c := newChosen(t, patient(nodes), src.load, func(c *client.CacheConfig[string]) { c.HotCopies, c.Copies = 0, 2 })
 	c.Choose(rand.New(rand.NewPCG(1, 2)).Float64)
 	c.at(t, "k", 0)
 	node, name := c.CopyAt("k", 1)

@@ -194,11 +194,18 @@ func TestACopyEndsWithItsEntry(t *testing.T) {
 	})
 }
 
+// patient is a configuration for embedded nodes on a machine that is busy with other things.
+func patient(nodes *clienttest.Nodes) client.Config {
+	cfg := nodes.Config()
+	cfg.OperationTimeout = 5 * time.Second
+	return cfg
+}
+
 // TestUnsplitCostsNothing: keys that are not split have no copies, no record, and their invalidations go to the owner alone. Nor has an absence copies.
 func TestUnsplitCostsNothing(t *testing.T) {
 	nodes := clienttest.Start(t, 3)
 	src := newSource(map[string]string{"k": "1"})
-	c := newChosen(t, nodes.Config(), src.load, nil)
+	c := newChosen(t, patient(nodes), src.load, nil)
 	c.split(3, "absent")
 	for i := range 3 {
 		c.index.Store(int64(i))
