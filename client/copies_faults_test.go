@@ -170,7 +170,7 @@ func TestReadsSurviveANodesDeath(t *testing.T) {
 			cfg.Gutter = gutter
 			src := newSource(map[string]string{})
 			var calls [][]string
-			edit := func(c *client.CacheConfig[string]) { c.HotCopies, c.Copies, c.LoadMany = 0, 2, src.loadMany(&calls) }
+			edit := func(c *client.CacheConfig[string]) { c.HotCopies, c.HotCopyRate, c.Copies, c.LoadMany = 0, 0, 2, src.loadMany(&calls) }
 			c := newChosen(t, cfg, src.load, edit)
 			other := newChosen(t, cfg, src.load, edit)
 			var keys []string
@@ -249,7 +249,7 @@ func TestReadsSurviveANodesDeath(t *testing.T) {
 func TestLostCopiesComeBack(t *testing.T) {
 	nodes := clienttest.Start(t, 2)
 	src := newSource(map[string]string{"k": "1"})
-	c := newChosen(t, patient(nodes), src.load, func(c *client.CacheConfig[string]) { c.HotCopies, c.Copies = 0, 2 })
+	c := newChosen(t, patient(nodes), src.load, func(c *client.CacheConfig[string]) { c.HotCopies, c.HotCopyRate, c.Copies = 0, 0, 2 })
 	c.Choose(rand.New(rand.NewPCG(1, 2)).Float64)
 	c.at(t, "k", 0)
 	node, name := c.CopyAt("k", 1)

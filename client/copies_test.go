@@ -304,7 +304,7 @@ func TestCopiesConfig(t *testing.T) {
 		}
 	}
 	for i, edit := range []func(*client.CacheConfig[string]){
-		func(c *client.CacheConfig[string]) { c.HotCopies, c.Copies = 1, 1 },
+		func(c *client.CacheConfig[string]) { c.HotCopies, c.HotCopyRate, c.Copies = 1, 0, 1 },
 		func(c *client.CacheConfig[string]) { c.HotCopies, c.Copies, c.CopiesVoided = 100, 100, 200 },
 		func(c *client.CacheConfig[string]) { c.CopiesVoided = 2 },
 	} {
