@@ -132,7 +132,7 @@ func (c *config) alternate(ctx context.Context, out io.Writer, a, b build) (foun
 		return nil, fmt.Errorf("bench: -only is %q: no path of -check has that in its name", c.only)
 	}
 	pairs, began := 0, time.Now()
-	for time.Since(began) < c.limit {
+	for pairs < fewestPairs || time.Since(began) < c.limit {
 		if err := c.pair(ctx, server, pairs, a, b, found); err != nil {
 			return nil, err
 		}
@@ -230,6 +230,9 @@ const (
 
 // word judges: FAIL where time or processor time is surely more, PASS where a tenth more is excluded for both.
 func (v *verdict) word() string {
+	if len(v.wall) < fewestPairs {
+		return pathUnsure
+	}
 	word := pathPass
 	for _, ratios := range [][]float64{v.wall, v.cpu} {
 		if e := over(ratios, failCertain); e.Mid >= slowerAtLeast && e.Low >= slowerSurely {

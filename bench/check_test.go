@@ -115,7 +115,7 @@ func TestCheckOfTwoBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := config{only: "L1 hit", limit: 2 * time.Minute}
+	c := config{only: "L1 hit", limit: 20 * time.Second}
 	for _, tc := range []struct {
 		program string
 		want    string

@@ -83,7 +83,7 @@ func main() {
 	flag.BoolVar(&cfg.check, "check", false, "compare two builds of Shelf instead: the working tree and -base")
 	flag.BoolVar(&cfg.self, "selftest", false, "with -check: compare a build with itself, and with itself made slower by a tenth")
 	flag.StringVar(&cfg.base, "base", "", "with -check: the git `revision` to compare with; empty: where this branch left origin's or main, else HEAD, or HEAD~1 where nothing has changed since")
-	flag.DurationVar(&cfg.limit, "limit", 0, "with -check: the most `time` to spend on measuring; 0 is 5m")
+	flag.DurationVar(&cfg.limit, "limit", 0, "with -check: after how much `time` to stop measuring, once there are eleven pairs of processes; 0 is 5m")
 	flag.StringVar(&cfg.md, "md", "", "`file` for the tables as Markdown")
 	flag.StringVar(&cfg.charts, "charts", "", "`directory` for charts")
 	flag.Uint64Var(&cfg.seed, "seed", 1, "`number` that the draws begin with")

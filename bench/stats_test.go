@@ -144,7 +144,7 @@ func TestCodeOfVerdicts(t *testing.T) {
 	for _, tc := range []struct {
 		of   verdicts
 		want int
-	}{{nil, 1}, {verdicts{pass}, 0}, {verdicts{pass, unsure}, 2}, {verdicts{unsure, pass, fail}, 1}, {verdicts{{}}, 2}} {
+	}{{nil, 1}, {verdicts{pass}, 0}, {verdicts{pass, unsure}, 2}, {verdicts{unsure, pass, fail}, 1}, {verdicts{{}}, 2}, {verdicts{{wall: slower[:10], cpu: slower[:10]}}, 2}} {
 		if got := tc.of.code(); got != tc.want {
 			t.Errorf("%s: code %d, want %d", tc.of.table("b", "a"), got, tc.want)
 		}
