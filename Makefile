@@ -22,8 +22,8 @@ quickstart: ## see what the library does, with nothing installed
 
 .PHONY: test
 test: servers ## all tests, with the race detector, against real Redis and PostgreSQL (says what it skips without them; CI=true: fails)
-	$(GO) test -race ./...
-	@for m in $(filter-out $(APART),$(NESTED)); do echo "-- $$m"; (cd $$m && $(GO) test -race ./...) || exit 1; done
+	$(GO) test -race -timeout 20m ./...
+	@for m in $(filter-out $(APART),$(NESTED)); do echo "-- $$m"; (cd $$m && $(GO) test -race -timeout 20m ./...) || exit 1; done
 	@$(MAKE) --no-print-directory servers
 
 .PHONY: integration
