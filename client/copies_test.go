@@ -31,9 +31,12 @@ func newChosen(t *testing.T, cfg client.Config, load func(context.Context, strin
 	t.Helper()
 	c := &chosen{cl: open(t, cfg)}
 	c.k.Store(1)
-	cc := client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: load, L1: client.L1Off, NoEarlyRefresh: true, HotCopies: 16, HotCopyRate: 1e9} // what the fleet reads splits nothing
+	cc := client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: load, L1: client.L1Off, NoEarlyRefresh: true, HotCopies: 16}
 	if edit != nil {
 		edit(&cc)
+	}
+	if cc.HotCopies > 1 {
+		cc.HotCopyRate = 1e9 // what the fleet reads splits nothing
 	}
 	c.Cache = newCache(t, c.cl, cc)
 	c.Choose(func() float64 { return (float64(c.index.Load()) + 0.5) / float64(max(c.k.Load(), 1)) })
