@@ -192,27 +192,32 @@ func (c *Cache[V]) fromCopy(ctx context.Context, s *slot[V], t ticket[V], load l
 	return c.askCopy(ctx, &cp, load, o)
 }
 
-// chosenCopy chooses a copy of a key that is split; false: the owner. A node that is not sent anything is passed over, and so is a copy that an
-// invalidation has missed.
+// chosenCopy chooses a copy of a key that is split; false: the owner. A node that is not well is passed over, and of a copy that an invalidation has
+// missed the owner is read.
 func (c *Cache[V]) chosenCopy(s *slot[V], now time.Time) (copySlot[V], bool) {
 	nodes := c.copies.splits.of(s.key, now)
 	if len(nodes) == 0 {
 		return copySlot[V]{}, false
 	}
-	first := min(int(c.draw()*float64(len(nodes))), len(nodes)-1)
-	for i := range nodes {
-		index := (first + i) % len(nodes)
-		if c.client.nodes[nodes[index]].Ailing() {
-			continue
+	pick := func(n int) int { return min(int(c.draw()*float64(n)), n-1) }
+	index := pick(len(nodes))
+	if c.client.nodes[nodes[index]].Ailing() { // chance decides once more: a fixed other would have these readers besides its own
+		var well []int
+		for i, node := range nodes {
+			if !c.client.nodes[node].Ailing() {
+				well = append(well, i)
+			}
 		}
-		if index == 0 {
-			break
+		if len(well) == 0 {
+			return copySlot[V]{}, false
 		}
-		if cp := c.copyAt(s, index, nodes[index]); !c.owesCopy(&cp) {
-			return cp, true
-		}
+		index = well[pick(len(well))]
 	}
-	return copySlot[V]{}, false
+	if index == 0 {
+		return copySlot[V]{}, false
+	}
+	cp := c.copyAt(s, index, nodes[index])
+	return cp, !c.owesCopy(&cp)
 }
 
 // askCopy reads a copy and sees that it is renewed; false: it is of no use.
