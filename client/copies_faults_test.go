@@ -168,7 +168,9 @@ func TestReadsSurviveANodesDeath(t *testing.T) {
 			cfg.Gutter = gutter
 			src := newSource(map[string]string{})
 			var calls [][]string
-			edit := func(c *client.CacheConfig[string]) { c.HotCopies, c.HotCopyRate, c.Copies, c.LoadMany = 0, 0, 2, src.loadMany(&calls) }
+			edit := func(c *client.CacheConfig[string]) {
+				c.HotCopies, c.HotCopyRate, c.Copies, c.LoadMany = 0, 0, 2, src.loadMany(&calls)
+			}
 			c := newChosen(t, cfg, src.load, edit)
 			other := newChosen(t, cfg, src.load, edit)
 			var keys []string
