@@ -5,7 +5,6 @@ package invalidation_test
 
 import (
 	"cmp"
-	"fmt"
 	"testing"
 )
 
@@ -279,6 +278,6 @@ func TestEveryGuardOfCopiesIsNeeded(t *testing.T) {
 			t.Errorf("without %s: no bad state in %d", name, states)
 			continue
 		}
-		t.Log(fmt.Sprintf("without %s: bad after %d steps", name, len(bad)))
+		t.Logf("without %s: bad after %d steps", name, len(bad))
 	}
 }

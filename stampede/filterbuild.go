@@ -136,7 +136,7 @@ func (b *filterBuild) ended() <-chan error {
 func (b *filterBuild) end() {
 	if b != nil {
 		b.cancel()
-		_ = <-b.done // nobody waits for it any more
+		<-b.done //nolint:errcheck // nobody waits for it any more
 	}
 }
 
