@@ -284,7 +284,7 @@ func (c *CacheConfig[V]) checkIdle() error {
 		{"HotRate", c.HotRate, c.HotRate != 0 && c.L1 == L1Off, off},
 		{"HotRate", c.HotRate, c.HotRate != 0 && c.L1 == L1All, "must be 0 where L1 is L1All: every key is kept, hot or not"},
 		{"HotCopyRate", c.HotCopyRate, c.HotCopyRate != 0 && c.HotCopies < 2, "must be 0 where HotCopies is 0 or 1"},
-		{"HotCopies", c.HotCopies, c.HotCopies > 1 && c.NoFleetHot, "must be 0 where NoFleetHot is set: it is the fleet's rate that says when a key is copied"},
+		{"HotCopies", c.HotCopies, c.HotCopies > 1 && c.NoFleetHot, "must be 0 or 1 where NoFleetHot is set: it is the fleet's rate that says when a key is copied"},
 	} {
 		if s.idle {
 			return &ConfigError{"CacheConfig." + s.field, s.value, s.rule}

@@ -23,6 +23,9 @@ const (
 	copyCheck = 1.0 / 64
 )
 
+// whatever is a time after which nobody has made a copy (slot.seen): the one that is there is replaced, however new.
+var whatever = time.Unix(1<<40, 0)
+
 // renew brings a copy behind the back of a reader that found it missing, of no use, softened, or near its end.
 func (c *Cache[V]) renew(ctx context.Context, cp *copySlot[V], e *entry[V], f freshness, load loader[V]) {
 	now := time.Now()
@@ -50,7 +53,7 @@ func (c *Cache[V]) copyFilled(s *slot[V], negative bool) {
 	if c.copies == nil || c.copies.fixed < 2 || s.gutter || negative {
 		return
 	}
-	c.copyAll(s, time.Unix(1<<40, 0)) // whatever is there
+	c.copyAll(s, whatever)
 }
 
 // checkCopies looks, now and then, whether a key that was read at its owner has the copies that every key has.

@@ -39,7 +39,7 @@ type FilterConfig struct {
 	// RebuildEvery is how old a build gets, counted from the beginning of its scan, before a new one begins beside it; a random tenth is taken off. 0 means 1 h; at least 1 s.
 	RebuildEvery time.Duration
 
-	// AnnounceOnly tells others of this process's additions and builds and asks no filter: for the first step of a deployment, and for processes that only write. Keys may be nil.
+	// AnnounceOnly tells others of this process's additions; it builds no filter and asks none: for the first step of a deployment, and for processes that only write. Keys may be nil, and is not called.
 	AnnounceOnly bool
 }
 
@@ -117,7 +117,7 @@ func (c *Cache[V]) closeFilter(ctx context.Context) error {
 }
 
 // Known makes keys known to the filter (CacheConfig.Filter), of this process at once, of others 2 s later at the latest: for rows that were inserted without Write, WriteThrough or an invalidation of their keys, after
-// they were committed. What the cache has stored of their absence stays: Invalidate removes that, and makes them known as well. One command for each 64 keys.
+// they were committed. What the cache has stored of their absence stays: Invalidate removes that, and makes them known as well. One command for each 512 keys.
 //
 // A *NodeError says that others do not know the keys yet; they are sent again until they get through, or Close reports them. Without a filter it does nothing.
 func (c *Cache[V]) Known(ctx context.Context, keys ...string) error {

@@ -13,11 +13,11 @@ import (
 type Layer int
 
 const (
-	// LayerNone says that there is no value.
+	// LayerNone says that there is no value. With ErrNotFound and no Result.Node the filter of known keys has said so (CacheConfig.Filter): neither node nor loader was asked.
 	LayerNone Layer = iota
 	// LayerL1 is this process's own copy.
 	LayerL1
-	// LayerL2 is the node that owns the key.
+	// LayerL2 is the node that owns the key, or another that has a copy of its entry: see Result.Node.
 	LayerL2
 	// LayerSource is the loader, in this call or in one that it joined.
 	LayerSource
@@ -58,7 +58,7 @@ type Result[V any] struct {
 
 // GetOptions are the options of GetWith and LookupWith.
 type GetOptions struct {
-	// BypassL1: do not read this process's own copy. What the owner has or the loader says replaces it.
+	// BypassL1: do not read this process's own copy. What the owner has or the loader says replaces it. Copies on other nodes and the filter of known keys answer as ever (but with Refresh).
 	BypassL1 bool
 
 	// NoFill: take no lease, store nothing on a node nor in this process, start no refresh: for reads that must not push anything out, or

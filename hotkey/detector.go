@@ -17,7 +17,7 @@ import (
 // Detector counts reads and says which keys are hot. Its memory is fixed by its Config. All methods are safe for
 // concurrent use; Observe and Hot take one shard's lock for some tens of nanoseconds.
 //
-// What it promises, with all rates decayed as Config.HalfLife says:
+// What it promises of reads that are all counted (Observe, and Count below some 100,000 a second), with all rates decayed as Config.HalfLife says:
 //   - the rate of a named key is never above the true one and reaches it from below: what was read before the key was
 //     named is missing, which is at most an eighth of Enter unless it had to fight for its name, and that gap halves
 //     with each half-life. A steady rate r is measured as r to within 0.6 %, any rate to within 1.1 %, which is the
@@ -25,6 +25,8 @@ import (
 //   - so no key is hot whose rate was never Enter (less that 1.1 %);
 //   - a key above Enter may be missed only while as many keys as its shard has names (Config.Capacity over the number
 //     of shards, 64 by default) are estimated higher.
+//
+// Where Count draws samples this holds in the mean: a rate is off by its KeyRate.Noise either way.
 //
 // Times should not run backward: a now that is older than the newest one seen counts as that one. Times from time.Now
 // carry a monotonic reading and do not. Times without one that were far in the future once stop decay until then.

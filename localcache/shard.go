@@ -73,7 +73,7 @@ func (s *shard[V]) put(key string, e entry[V], now int64) {
 	if len(s.held.index) >= s.maxEntries {
 		s.evict(now)
 	}
-	s.held.add(strings.Clone(key), e, false) // the key may be cut out of a request of a megabyte
+	s.held.add(strings.Clone(key), e) // the key may be cut out of a request of a megabyte
 	s.bytes += e.cost
 }
 

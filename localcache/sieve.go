@@ -26,9 +26,9 @@ type item[V any] struct {
 	newer, older *item[V]
 }
 
-// add puts a key that is not there at the end of the queue.
-func (q *sieve[V]) add(key string, e entry[V], marked bool) {
-	i := &item[V]{key: key, entry: e, marked: marked, older: q.newest}
+// add puts a key that is not there at the end of the queue, without a mark.
+func (q *sieve[V]) add(key string, e entry[V]) {
+	i := &item[V]{key: key, entry: e, older: q.newest}
 	if q.newest != nil {
 		q.newest.newer = i
 	} else {

@@ -177,7 +177,7 @@ func (f *Filter) Missed(now time.Time) {
 }
 
 // Add makes keys known, to this process at once and to the others through the feed; call it when the rows have been committed. The error says that the feed did not take them: others may say
-// "absent" of them until it does. They are sent again as soon as it answers. One append for each 64 keys.
+// "absent" of them until it does. They are sent again as soon as it answers. One append for each 512 keys.
 func (f *Filter) Add(ctx context.Context, keys ...string) error {
 	digests := make([]digest, len(keys))
 	for i, key := range keys {
@@ -280,7 +280,7 @@ type FilterStats struct {
 
 // Measured is the measured share of false positives: of the questions for keys that were not there, how many were not answered "absent". 0 before the
 // first such question. It tells of FalsePositives from some 10,000 of them on.
-func (s *FilterStats) Measured() float64 {
+func (s FilterStats) Measured() float64 {
 	if s.Misses == 0 {
 		return 0
 	}

@@ -18,7 +18,7 @@ import (
 
 // FilterStore keeps one process's build for the others, for a quick start. What it loses costs a scan. The caller implements it; the methods bound their own time.
 type FilterStore interface {
-	// Put stores data under a name, for so long. The largest is some 64 KiB, and more only for more than 200 million keys.
+	// Put stores data under a name, for so long. The largest is some 80 KB at a hundredth of false positives, 350 KB at 1e-9; more only for more than 200 million keys.
 	Put(ctx context.Context, name string, data []byte, ttl time.Duration) error
 	// Get returns it, and for how long it will stay; nil: it is not there.
 	Get(ctx context.Context, name string) (data []byte, left time.Duration, err error)
