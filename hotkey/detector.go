@@ -7,9 +7,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"maps"
-	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -49,19 +47,6 @@ type KeyRate struct {
 	Noise  float64 // the standard deviation of Rate that comes from counting one read in several; 0 where all were counted
 }
 
-// shard is an independent detector for its part of the keys.
-type shard struct {
-	mu     sync.Mutex
-	clock  clock
-	sketch sketch
-	table  table
-
-	// Thresholds as counts: what a key of that rate adds up to, see clock.
-	enter, leave, name float64
-
-	_ [64]byte // keeps the next shard's lock off this one's cache line
-}
-
 // New returns a detector that has seen nothing, or an error that names the field of cfg that is wrong.
 func New(cfg Config) (*Detector, error) {
 	cfg, err := cfg.withDefaults()
@@ -91,22 +76,23 @@ func New(cfg Config) (*Detector, error) {
 
 // Observe counts one read of key at now and reports whether the key is hot. It allocates only when a key is named.
 func (d *Detector) Observe(key string, now time.Time) bool {
-	return d.observe(key, 1, now) || d.pinned(key)
+	return d.observe(key, 1, 1, now) || d.pinned(key)
 }
 
 // Count counts one read of a value of so many bytes (0: they do not matter) at now, and answers nothing: ask [Detector.Hot] where it matters. It is for
 // paths on which nanoseconds count. Up to some 100,000 reads a second all are counted; above, as many are drawn at random and count for the others. Then a key needs eight
-// counted reads to be hot: at ten million reads a second in all those are the keys with 700 a second.
+// counted reads to be hot, whatever its bytes: at ten million reads a second in all those are the keys with 700 a second.
 func (d *Detector) Count(key string, bytes int, now time.Time) {
 	every, yes := d.sampling.draw()
 	if !yes {
 		return
 	}
 	d.sampling.count(now)
-	d.observe(key, float64(every)*(1+float64(bytes)/d.unit), now)
+	d.observe(key, float64(every), 1+float64(bytes)/d.unit, now)
 }
 
-func (d *Detector) observe(key string, reads float64, now time.Time) bool {
+// observe counts one read that stands for every, each of which counts as units.
+func (d *Detector) observe(key string, every, units float64, now time.Time) bool {
 	hash := maphash.String(d.seed, key)
 	s := &d.shards[hash>>d.shift] // a shift by 64 gives 0
 	s.mu.Lock()
@@ -114,11 +100,12 @@ func (d *Detector) observe(key string, reads float64, now time.Time) bool {
 	s.advance(now)
 	i, ok := s.table.index[key]
 	if !ok {
-		return s.observeUnnamed(d, key, hash, reads)
+		return s.observeUnnamed(d, key, hash, every, units)
 	}
 	n := &s.table.names[i]
-	n.seen += reads * s.clock.weight
-	return s.judge(n, d.sampling.every.Load())
+	n.seen += every * units * s.clock.weight
+	n.sampled(every * s.clock.weight)
+	return s.judge(n)
 }
 
 // Pin makes keys hot whatever their rates, until Unpin. Pinning is for a few keys that are known beforehand: each call copies the set.
@@ -171,7 +158,7 @@ func (d *Detector) Hot(key string, now time.Time) bool {
 	defer s.mu.Unlock()
 	s.advance(now)
 	i, ok := s.table.index[key]
-	return ok && s.judge(&s.table.names[i], d.sampling.every.Load())
+	return ok && s.judge(&s.table.names[i])
 }
 
 // Top returns the n keys with the highest rates, highest first, equal ones by key: fewer if fewer are known, none if
@@ -196,60 +183,4 @@ func (d *Detector) List(to []KeyRate, least float64, now time.Time) []KeyRate {
 		to = d.shards[i].list(to, least, every, now)
 	}
 	return to
-}
-
-func (s *shard) list(to []KeyRate, least float64, every uint32, now time.Time) []KeyRate {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.advance(now)
-	for _, n := range s.table.names {
-		if rate := s.clock.rate(n.seen); rate >= least {
-			noise := 0.0
-			if every > 1 {
-				noise = math.Sqrt(rate * float64(every) * math.Ln2 / (2 * s.clock.halfLife.Seconds()))
-			}
-			to = append(to, KeyRate{Key: n.key, Rate: rate, AtMost: s.clock.rate(n.rank()), Noise: noise})
-		}
-	}
-	return to
-}
-
-// advance brings the shard's clock to now. From time to time the weights have grown so far that all counts are put
-// back to the scale on which a read weighs 1.
-func (s *shard) advance(now time.Time) {
-	if shrink := s.clock.advance(now); shrink != 1 {
-		s.sketch.scale(shrink)
-		s.table.scale(shrink)
-	}
-}
-
-// observeUnnamed counts reads in the sketch, and gives the key a name if its estimate says that it deserves one. The
-// read itself is then the first that is counted under the name.
-func (s *shard) observeUnnamed(d *Detector, key string, hash uint64, reads float64) bool {
-	w := s.clock.weight * reads
-	estimate := s.sketch.add(hash, w)
-	if estimate < s.name*s.clock.weight {
-		return false
-	}
-	n, lost, ok := s.table.admit(key, w, estimate-w)
-	if !ok {
-		return false
-	}
-	if lost.rank() > 0 { // somebody lost the name: back into the sketch, so that the key can earn it again
-		s.sketch.raise(maphash.String(d.seed, lost.key), lost.rank())
-	}
-	return s.judge(n, d.sampling.every.Load())
-}
-
-// judge says whether n is hot, and remembers it: which threshold counts depends on the last answer, and on how many reads a counted one stands for.
-func (s *shard) judge(n *name, every uint32) bool {
-	threshold := s.enter
-	if every > 1 {
-		threshold = max(threshold, hotSamples*float64(every))
-	}
-	if n.hot {
-		threshold *= s.leave / s.enter
-	}
-	n.hot = n.seen >= threshold*s.clock.weight
-	return n.hot
 }

@@ -414,9 +414,11 @@ func TestAllocs(t *testing.T) {
 	}
 	i := 0
 	for what, f := range map[string]func(){
-		"hot":  func() { now = now.Add(time.Microsecond); d.Observe("hot", now) },
-		"cold": func() { now = now.Add(time.Millisecond); d.Observe(names[i%len(names)], now); i++ },
-		"ask":  func() { d.Hot("hot", now) },
+		"hot":        func() { now = now.Add(time.Microsecond); d.Observe("hot", now) },
+		"cold":       func() { now = now.Add(time.Millisecond); d.Observe(names[i%len(names)], now); i++ },
+		"ask":        func() { d.Hot("hot", now) },
+		"count hot":  func() { now = now.Add(time.Microsecond); d.Count("hot", 100, now) },
+		"count cold": func() { now = now.Add(time.Millisecond); d.Count(names[i%len(names)], 0, now); i++ },
 	} {
 		if n := testing.AllocsPerRun(5000, f); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", what, n)

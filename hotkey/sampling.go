@@ -15,8 +15,8 @@ const (
 	windowReads  = 5_000
 	maxEvery     = 1 << 16
 
-	// hotSamples is how many counted reads, at least, make a key hot. One counted read in a thousand stands for a thousand: the one that chance gives to a
-	// cold key must not make it hot.
+	// hotSamples is how many counted reads, at least, make a key hot where one stands for several. One counted read in a thousand stands for a thousand: the one that chance
+	// gives to a cold key must not make it hot, however large its value, nor when the rush is over and all are counted again.
 	hotSamples = 8
 )
 

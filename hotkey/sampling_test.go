@@ -94,6 +94,45 @@ func TestCountSettles(t *testing.T) {
 	}
 }
 
+// TestOneCountedReadIsNotHot: in a rush one counted read in 512 stands for 512. The one that chance gives to a cold key makes it hot neither for its large value, nor when the rush is over.
+func TestOneCountedReadIsNotHot(t *testing.T) {
+	for _, bytes := range []int{0, 64 << 10} {
+		d := mustNew(t, hotkey.Config{})
+		now := time.Now()
+		for range 20_000 { // 50 million a second
+			now = now.Add(20 * time.Nanosecond)
+			d.Count("busy", 0, now)
+		}
+		const cold = 20_000
+		hot := func() (n int) {
+			for i := range cold {
+				if d.Hot(fmt.Sprint("cold", i), now) {
+					n++
+				}
+			}
+			return n
+		}
+		for i := range cold {
+			d.Count(fmt.Sprint("cold", i), bytes, now)
+		}
+		if n := hot(); n > 0 || !d.Hot("busy", now) {
+			t.Errorf("%d bytes: %d keys are hot that were read once; busy: %t", bytes, n, d.Hot("busy", now))
+		}
+		if top := d.Top(1, now); len(top) != 1 || top[0].Noise == 0 {
+			t.Fatalf("the scene is not set: nothing is sampled: %+v", top)
+		}
+		for range 10_000 { // two seconds' worth of calm, until all are counted again
+			now = now.Add(200 * time.Microsecond)
+			if d.Count("calm", 0, now); d.Top(1, now)[0].Noise == 0 {
+				break
+			}
+		}
+		if n := hot(); n > 0 {
+			t.Errorf("%d bytes: %d keys are hot after the rush that were read once in it", bytes, n)
+		}
+	}
+}
+
 // TestBytes: a large value is hot at fewer reads.
 func TestBytes(t *testing.T) {
 	d := mustNew(t, hotkey.Config{})

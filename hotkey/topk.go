@@ -20,7 +20,15 @@ type name struct {
 	key    string
 	seen   float64 // counted under this name: at most the true count
 	before float64 // estimated when it was named: seen + before is at least the true count
+	reads  float64 // seen, without what bytes count
+	coarse float64 // the most reads that one counted read has stood for; it decays as they do
 	hot    bool    // the last verdict
+}
+
+// sampled notes one counted read that stands for so many, on the clock's scale.
+func (n *name) sampled(reads float64) {
+	n.reads += reads
+	n.coarse = max(n.coarse, reads)
 }
 
 // rank decides who keeps a name. It is the upper bound, so that a newcomer is not at once the weakest of all.
@@ -70,5 +78,7 @@ func (t *table) scale(by float64) {
 	for i := range t.names {
 		t.names[i].seen *= by
 		t.names[i].before *= by
+		t.names[i].reads *= by
+		t.names[i].coarse *= by
 	}
 }
