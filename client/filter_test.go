@@ -113,9 +113,7 @@ func TestFilterInTheReadPath(t *testing.T) {
 		if n := s.all(); n != 2 {
 			t.Errorf("%d loads, want those of row7 and row8", n)
 		}
-		for c.Stats().Filter.Saves == 0 {
-			time.Sleep(10 * time.Millisecond)
-		}
+		eventually(t, "stored for others", func() bool { return c.Stats().Filter.Saves > 0 })
 		other := s.filtered(t, open(t, cfg), client.FilterConfig{})
 		complete(t, other, true)
 		if st := other.Stats().Filter; st.Loads != 1 || st.Keys != 100 || s.scans != 1 {

@@ -93,6 +93,7 @@ type Filter struct {
 	at       FilterPosition
 	last     []byte    // the entry there
 	proven   time.Time // when the reading was sent that last came to the end
+	deaf     error     // why the feed could not be followed, the last time; nil since it was read to the end
 	owed     []digest  // additions that could not be sent; only Run takes some away
 	dropped  int       // how many more there were than are kept
 	recent   []digest  // additions that were sent in this history
@@ -311,6 +312,9 @@ func (f *Filter) Stats() FilterStats {
 		why = errors.Join(errOld, why)
 	default:
 		why = errors.Join(errSilent, why)
+	}
+	if f.deaf != nil && !s.Complete {
+		why = errors.Join(why, fmt.Errorf("the feed cannot be followed: %w", f.deaf))
 	}
 	if why != nil {
 		s.Why = why.Error()

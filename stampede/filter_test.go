@@ -217,7 +217,7 @@ func TestFilterTellsOthers(t *testing.T) {
 		scans := w.begun()
 		q.link.set(true, false)
 		time.Sleep(stampede.FilterTrust)
-		if s := q.f.Stats(); s.Complete || !strings.Contains(s.Why, "read to the end") {
+		if s := q.f.Stats(); s.Complete || !strings.Contains(s.Why, "read to the end") || !strings.Contains(s.Why, errCut.Error()) {
 			t.Errorf("without the feed: %+v", s)
 		}
 		if err := q.insert("of q"); !errors.Is(err, errCut) || q.f.Stats().Owed != 1 {
@@ -231,6 +231,55 @@ func TestFilterTellsOthers(t *testing.T) {
 		time.Sleep(stampede.FilterTrust)
 		if s := q.f.Stats(); !s.Complete || s.Owed > 0 || s.Gaps > 0 || w.begun() != scans || p.f.Absent("of q", time.Now()) {
 			t.Errorf("when q is back: %+v, %d scans more", s, w.begun()-scans)
+		}
+	})
+}
+
+// TestFilterThatHearsNothing: a feed that has never answered, for lack of rights perhaps, is why nothing is built, and Stats says so.
+func TestFilterThatHearsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFilterWorld(t, 1)
+		link := &filterLink{node: w.node, self: "p", cut: true}
+		w.cfg.Feed, w.cfg.Store = link, link
+		f, end := w.alone()
+		defer end()
+		time.Sleep(time.Minute)
+		if s := f.Stats(); s.Complete || !strings.Contains(s.Why, "first build") || !strings.Contains(s.Why, errCut.Error()) {
+			t.Errorf("%+v", s)
+		}
+		link.set(false, false)
+		time.Sleep(time.Minute)
+		if s := f.Stats(); !s.Complete || s.Why != "" {
+			t.Errorf("when it answers: %+v", s)
+		}
+	})
+}
+
+// TestFilterMeasures: the share of false positives that Stats tells is what was counted, and what so many keys make likely.
+func TestFilterMeasures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFilterWorld(t, 1)
+		w.cfg.ExpectedKeys, w.cfg.FalsePositives, w.cfg.RebuildEvery = 2000, 0.01, time.Hour
+		for i := range w.cfg.ExpectedKeys {
+			w.commit(fmt.Sprint("row", i))
+		}
+		f, end := w.alone()
+		defer end()
+		time.Sleep(time.Minute)
+		if m := f.Stats().Measured(); m != 0 {
+			t.Errorf("measured before the first question: %v", m)
+		}
+		const absent = 50_000
+		falses := 0
+		for i := range absent {
+			if now := time.Now(); !f.Absent(fmt.Sprint("nobody", i), now) {
+				f.Missed(now)
+				falses++
+			}
+		}
+		s := f.Stats()
+		if got := s.Measured(); got != float64(falses)/absent || got > 1.5*s.Estimated || got < s.Estimated/1.5 || s.Lookups != absent {
+			t.Errorf("measured %v, counted %d of %d: %+v", got, falses, absent, s)
 		}
 	})
 }

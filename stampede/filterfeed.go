@@ -122,6 +122,7 @@ func (f *Filter) follow(ctx context.Context) {
 		sent := time.Now()
 		reading, err := f.cfg.Feed.Read(ctx, f.at.ID)
 		if err != nil {
+			f.unheard(err)
 			return // what was heard before holds for FilterTrust
 		}
 		if err := f.take(reading); err != nil {
@@ -142,6 +143,7 @@ func (f *Filter) begin(ctx context.Context) bool {
 	entry := here()
 	at, err := f.cfg.Feed.Append(ctx, entry)
 	if err != nil {
+		f.unheard(err)
 		return false
 	}
 	f.mu.Lock()
@@ -218,8 +220,15 @@ func decodeAdded(entry []byte) ([]digest, error) {
 func (f *Filter) heard(sent time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.proven = sent
+	f.proven, f.deaf = sent, nil
 	f.believe()
+}
+
+// unheard keeps for Stats why the feed could not be followed.
+func (f *Filter) unheard(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deaf = err
 }
 
 // gap forgets both sets: something may be missing in them. What this process has sent in the history that has ended perhaps, it sends again: the node
