@@ -194,7 +194,7 @@ type CacheConfig[V any] struct {
 	// some 250 bytes.
 	L1MaxBytes int64
 
-	// HotRate is the rate, in reads a second in this process, from which a key is hot; 0 means 100. Each 4 KiB of a value that a node sends counts as one more. Above some
+	// HotRate is the rate, in reads a second in this process, from which a key is hot; 0 means 100. Each 4 KiB of a value counts as one more. Above some
 	// 100,000 reads a second of the cache in all, reads are counted by sampling, and the rate is 7 in 100,000 of that at least. Only with L1Hot. See Pin for keys that are known beforehand.
 	//
 	// A key that all processes together read ten times as often (until it is half of that) is hot in each of them that reads it at an eighth of HotRate: see NoFleetHot.

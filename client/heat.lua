@@ -53,7 +53,7 @@ for i, key in ipairs(KEYS) do
     local k0, l0, m0 = k, l, m
     if less >= k then
       k, l, m = math.max(k, needed(n, each, most)), 0, 0
-    elseif l == 0 then
+    elseif l == 0 or l > now then -- since now; also where the clock was set back
       l, m = now, less
     else
       m = math.max(m, less)

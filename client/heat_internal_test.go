@@ -415,6 +415,22 @@ func TestHeatCopies(t *testing.T) {
 			t.Errorf("%s: %d copies for %v reads a second, want %d", step.why, k, step.rate, step.want)
 		}
 	}
+	if k := to(99_000); k != 10 {
+		t.Errorf("%d copies, want 10", k)
+	}
+	pass(time.Second)
+	to(100) // fewer would do, since now
+	n.now = n.now.Add(-time.Hour)
+	n.server.SetTime(n.now) // a replica with another clock was promoted
+	sum = 100               // nothing decays
+	to(100)
+	for range heatCalm / time.Second {
+		pass(time.Second)
+		to(100)
+	}
+	if k := to(100); k != 1 {
+		t.Errorf("%d copies ten seconds after the clock was set back", k)
+	}
 	if k := n.add(0, 50_000, 1000, 1).copies; k != 1 {
 		t.Errorf("%d copies for a cache that has none", k)
 	}

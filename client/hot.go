@@ -59,18 +59,18 @@ func (c *Cache[V]) count(key string, now time.Time) {
 	}
 }
 
-// countSize counts the read of a large value that a node sent once more, by its size.
+// countSize counts the read of a large value that a node sent once more, by its size: each largeRead bytes are one read.
 func (c *Cache[V]) countSize(key string, size int, now time.Time) {
 	if size >= largeRead {
 		c.countKept(key, size, now)
-		c.countAsked(key, size, now)
+		c.countAsked(key, size-largeRead, now) // which the read itself makes up for
 	}
 }
 
 // countKept is countSize for this process's own copy.
 func (c *Cache[V]) countKept(key string, size int, now time.Time) {
 	if c.hot != nil && size >= largeRead {
-		c.hot.Count(key, size, now)
+		c.hot.Count(key, size-largeRead, now)
 	}
 }
 
