@@ -23,6 +23,10 @@
 // wrong comes back as an [*Error] that names node and command; [IsTrouble] says whether the node
 // is to blame.
 //
+// How reads travel. They share commands where there are many at once, and have connections of their
+// own, over which this package speaks the protocol itself: the driver makes them and never uses them
+// again. Everything else goes through the driver.
+//
 // Whether to ask at all. While [Node.Run] runs, heartbeats and what comes of the operations make up
 // the node's [State]. A node that is down is sent nothing but heartbeats: everything else comes
 // back at once ([IsDown]). Of one that fails a part of what it is asked, a share is sent.

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Session is the driver's client, bound to one run of the server process. Its first connection
+// Session is the driver's client, and the connections that reads have of their own, bound to one run of the server process. Its first connection
 // fixes the run; a later one that reaches another run fails with [ErrRunChanged] before it has
 // carried a command, and so does every operation from then on: a session never comes back.
 //
