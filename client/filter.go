@@ -24,7 +24,8 @@ import (
 //
 // All processes that insert rows must have the filter, or they tell nobody. Deploy it with AnnounceOnly first, everywhere, and then without.
 //
-// Look at CacheStats.Filter: Complete says that it is consulted, Why why it is not. The additions are a stream on one node, the last 250,000 of them, some 10 MB (1 GB if all of them come by Known in bulk). An ACL user of a
+// Look at CacheStats.Filter: Complete says that it is consulted, Why why it is not. The additions are a stream on one node, the last 250,000 of them, some 10 MB (1 GB if all of them come by Known in bulk). A write adds one
+// command there, beside its invalidation; each process reads it twice a second, and so hears of every addition: that node sends some 60 bytes for each, times the number of processes. An ACL user of a
 // namespace needs ~~k:namespace/* ~~ks:namespace/* ~~kc:namespace/* ~~kl:namespace/* for it.
 type FilterConfig struct {
 	// ExpectedKeys is how many keys there are, or will be soon: 1 to 2^32. Memory is ExpectedKeys*ln(1/FalsePositives)/(ln 2)^2 bits: 12 MB for ten millions at a hundredth; twice that during a build. Where there are
