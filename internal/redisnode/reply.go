@@ -104,11 +104,8 @@ func (l *wire) skip() error {
 
 // values reads the reply of an MGET for as many keys as into has room: a missing key, and one that is not a string, is nil.
 func (l *wire) values(into [][]byte) error {
-	h, err := l.head()
+	h, err := l.reply()
 	if err != nil {
-		return err
-	}
-	if err := asError(h); err != nil {
 		return err
 	}
 	if n, err := strconv.Atoi(string(h[1:])); h[0] != '*' || err != nil || n != len(into) {
@@ -127,11 +124,8 @@ func (l *wire) values(into [][]byte) error {
 
 // value reads the reply of a GET: a missing key is nil.
 func (l *wire) value(most int) ([]byte, error) {
-	h, err := l.head()
+	h, err := l.reply()
 	if err != nil {
-		return nil, err
-	}
-	if err := asError(h); err != nil {
 		return nil, err
 	}
 	return l.bulk(h, most)
@@ -139,11 +133,8 @@ func (l *wire) value(most int) ([]byte, error) {
 
 // ok reads the reply of a command that has nothing to say.
 func (l *wire) ok() error {
-	h, err := l.head()
+	h, err := l.reply()
 	if err != nil {
-		return err
-	}
-	if err := asError(h); err != nil {
 		return err
 	}
 	if h[0] != '+' {
@@ -152,12 +143,13 @@ func (l *wire) ok() error {
 	return nil
 }
 
-// asError is the error that a reply is, if it is one.
-func asError(h []byte) error {
-	if h[0] == '-' {
-		return replyError(h[1:])
+// reply is head, where an error reply of the server is an error.
+func (l *wire) reply() ([]byte, error) {
+	h, err := l.head()
+	if err == nil && h[0] == '-' {
+		return nil, replyError(h[1:])
 	}
-	return nil
+	return h, err
 }
 
 // bulk reads the rest of a bulk string that began with h. Its bytes are the caller's.
