@@ -20,6 +20,10 @@ help: ## list the targets
 quickstart: ## see what the library does, with nothing installed
 	$(GO) run ./examples/quickstart
 
+.PHONY: hotkey
+hotkey: ## one key that gets 80 % of the reads, and a bot that asks for what does not exist: PASS or FAIL; needs redis-server, some 40 seconds
+	$(GO) run ./examples/hotkey
+
 .PHONY: test
 test: servers ## all tests, with the race detector, against real Redis and PostgreSQL (says what it skips without them; CI=true: fails)
 	$(GO) test -race -timeout 20m ./...
