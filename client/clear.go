@@ -28,7 +28,7 @@ const (
 // Clear makes every entry of this cache unreadable, on all nodes, without scanning them: one command a node. When it returns nil, no
 // reader of any process gets an entry from a node that was stored, or whose load began, before the call; this process's own copies are
 // gone; another process's in-process copies go as after Invalidate. What was cleared is loaded again when it is asked for, at most MaxLoads at a time.
-// In a cache that is itself the truth it deletes everything, and one that failed is not repeated: call it again. With a filter (CacheConfig.Filter) every process forgets that too, and absent keys are
+// In a cache that is itself the truth it deletes everything, and one that failed is not repeated: call it again. With a filter (CacheConfig.Filter) every process forgets that too (another one 2 s later at the latest), and absent keys are
 // looked for again until a new scan has ended.
 //
 // It does its work even when ctx has ended. An error joins one *NodeError for each node that was not reached: as after an Invalidate that failed, the clearing is repeated

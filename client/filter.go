@@ -28,7 +28,7 @@ import (
 // command there, beside its invalidation; each process reads it twice a second, and so hears of every addition: that node sends some 60 bytes for each, times the number of processes. An ACL user of a
 // namespace needs ~~k:namespace/* ~~ks:namespace/* ~~kc:namespace/* ~~kl:namespace/* for it.
 type FilterConfig struct {
-	// ExpectedKeys is how many keys there are, or will be soon: 1 to 2^32. Memory is ExpectedKeys*ln(1/FalsePositives)/(ln 2)^2 bits: 12 MB for ten millions at a hundredth; twice that during a build. Where there are
+	// ExpectedKeys is how many keys there are, or will be soon: 1 to 2^32. Memory is ExpectedKeys*ln(1/FalsePositives)/(ln 2)^2 bits: 12 MB for ten millions at a hundredth; twice that during a build; and the nodes keep a build of that size for RebuildEvery. Where there are
 	// more, the next build makes room for them; it comes at once when there are one and a half times as many.
 	ExpectedKeys int
 
