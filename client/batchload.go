@@ -20,11 +20,11 @@ func (b *batch[V]) settle(key string, e *entry[V], err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case err == nil && !e.negative:
-		b.found[key] = e.value
-	case err == nil, errors.Is(err, ErrNotFound):
+	case err == nil && e.negative:
 		b.c.notThere()
-	case err != nil && !errors.Is(err, ErrNotFound):
+	case err == nil:
+		b.found[key] = e.value
+	case !errors.Is(err, ErrNotFound): // which has been counted by who has learnt it (result)
 		b.failed[key] = err
 	}
 }

@@ -165,7 +165,7 @@ func TestReadsSurviveANodesDeath(t *testing.T) {
 	for _, gutter := range []bool{false, true} {
 		t.Run(fmt.Sprint("gutter=", gutter), func(t *testing.T) {
 			servers, cfg := copyNodes(t, 3)
-			cfg.Gutter = gutter
+			cfg.Gutter, cfg.OperationTimeout = gutter, 5*time.Second // a node that was killed refuses connections at once: nothing waits for so long
 			src := newSource(map[string]string{})
 			var calls [][]string
 			edit := func(c *client.CacheConfig[string]) {

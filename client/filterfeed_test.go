@@ -4,12 +4,16 @@
 package client_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-shelf/shelf/client"
+	"github.com/go-shelf/shelf/client/clienttest"
 	"github.com/go-shelf/shelf/ring"
 )
 
@@ -44,5 +48,44 @@ func TestFilterNeedsTheDocumentedRights(t *testing.T) {
 		if n.LastFailure != nil {
 			t.Errorf("%s: %v", n.ID, n.LastFailure)
 		}
+	}
+}
+
+// TestFilterCountsEachMissOnce: what gets past the filter though it is absent is counted once, however it is read: by Get or GetMany, with LoadMany or without, loaded or remembered.
+func TestFilterCountsEachMissOnce(t *testing.T) {
+	for _, many := range []bool{false, true} {
+		t.Run(fmt.Sprint("LoadMany=", many), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newTable(1000)
+				cfg := client.CacheConfig[string]{
+					Name: "x", TTL: time.Hour, Load: s.load, L1: client.L1Off, NegativeRate: 1000,
+					Filter: &client.FilterConfig{ExpectedKeys: 1000, FalsePositives: 0.5, Keys: s.keys},
+				}
+				var calls [][]string
+				if many {
+					cfg.LoadMany = s.loadMany(&calls)
+				}
+				c := newCache(t, open(t, clienttest.Start(t, 1).Config()), cfg)
+				complete(t, c, true)
+				keys := make([]string, 200)
+				for i := range keys {
+					keys[i] = fmt.Sprint("nobody", i)
+				}
+				for range 2 {
+					if m, err := c.GetMany(t.Context(), keys); err != nil || len(m) > 0 {
+						t.Fatal(m, err)
+					}
+				}
+				for _, key := range append(keys, "other", "another", "one more") {
+					if _, err := c.Get(t.Context(), key); !errors.Is(err, client.ErrNotFound) {
+						t.Fatal(err)
+					}
+				}
+				st := c.Stats().Filter
+				if st.Misses != st.Lookups-st.Absents || st.Misses < 150 || st.Lookups != 603 {
+					t.Errorf("%d of %d questions were not answered \"absent\", all of them for keys that are not there; counted: %d", st.Lookups-st.Absents, st.Lookups, st.Misses)
+				}
+			})
+		})
 	}
 }
