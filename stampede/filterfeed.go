@@ -287,7 +287,7 @@ func (f *Filter) sendOwed(ctx context.Context) {
 func (f *Filter) Close(ctx context.Context) error {
 	for {
 		f.mu.Lock()
-		dropped, part := f.dropped, f.owed[:min(len(f.owed), entryDigests)]
+		dropped, part, owed := f.dropped, slices.Clone(f.owed[:min(len(f.owed), entryDigests)]), f.dropped+len(f.owed)
 		f.mu.Unlock()
 		entry := encodeAdded(part)
 		switch {
@@ -297,7 +297,7 @@ func (f *Filter) Close(ctx context.Context) error {
 			return nil
 		}
 		if _, err := f.cfg.Feed.Append(ctx, entry); err != nil {
-			return fmt.Errorf("stampede: %d additions to the filter of known keys were not sent: %w", dropped+len(f.owed), err)
+			return fmt.Errorf("stampede: %d additions to the filter of known keys were not sent: %w", owed, err)
 		}
 		f.mu.Lock()
 		f.owed = f.owed[len(part):]
