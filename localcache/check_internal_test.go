@@ -5,7 +5,7 @@ package localcache
 
 import "testing"
 
-// check fails the test if the parts of c contradict each other: recency list and map, byte count and costs, bounds,
+// check fails the test if the parts of c contradict each other: queue and map, byte count and costs, bounds,
 // open tickets, and the shard that each key is in. It is called after every step of the tests that walk at random.
 func check[V any](t testing.TB, c *Cache[V]) {
 	t.Helper()
