@@ -47,12 +47,12 @@ type Config struct {
 	// Timeout bounds each wait of an operation: for a place in the pool, for a dial (twice that
 	// with TLS), for a write and for a reply. 0 means 50 ms. An operation on a node that hangs
 	// ends after one Timeout, after two if it had to wait for a connection first. A node that
-	// answers each step just in time can take five: place, dial, HELLO, INFO, the command.
+	// answers each step just in time can take five, place, dial, HELLO, INFO, the command, and a read six: PING before the command.
 	//
 	// Get and GetBeside wait for less where, of late, at least one of a hundred replies, and three of them, took more than six times the median, and more than 3 ms: after that time they
 	// ask anew over another connection, and again after twice as long, and so on until one Timeout has passed.
 	Timeout time.Duration
-	// PoolSize is the largest number of connections, and so of operations under way at once;
+	// PoolSize is the largest number of connections (but there are two at least), and so of operations under way at once;
 	// pipelines count as one. 0 means 16. Half of them are for reads alone, which share commands and
 	// seldom need more than 4. Bodies ([Node.GetBody]) have up to LargeConns more.
 	PoolSize int

@@ -32,13 +32,14 @@ func (c *watchfulConn) Close() error {
 	return c.Conn.Close()
 }
 
-// protocolError is how such a reply begins. It stands at the beginning of what a read brings: the driver waits for one reply at a time, and one in the
-// middle of a pipeline's is met like any other connection that is cut.
+// protocolError is how such a reply begins. It is all that a read brings: the driver waits for one reply at a time, and one in the
+// middle of a pipeline's is met like any other connection that is cut. A long value that holds these words comes in pieces, of which one may begin with them:
+// it has no end of a line there, or not just one. A wire knows by itself (replied).
 var protocolError = []byte("-ERR Protocol error")
 
 func (c *watchfulConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if bytes.HasPrefix(b[:n], protocolError) {
+	if !c.ours && bytes.HasPrefix(b[:n], protocolError) && bytes.IndexByte(b[:n], '\n') == n-1 {
 		c.over.Store(true)
 		_ = c.Conn.Close() // what has been read is still parsed
 	}

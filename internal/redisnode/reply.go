@@ -22,10 +22,11 @@ func (e replyError) Error() string { return string(e) }
 // RedisError implements redis.Error.
 func (replyError) RedisError() {}
 
-// replied says that a command's outcome is an error reply after which the connection goes on.
+// replied says that a command's outcome is an error reply after which the connection goes on. One that is to be authenticated does not: the next one is, with the
+// password of then, and this one would be refused for ever.
 func replied(err error) bool {
 	var e replyError
-	return errors.As(err, &e) && !strings.HasPrefix(string(e), string(protocolError[1:]))
+	return errors.As(err, &e) && !strings.HasPrefix(string(e), string(protocolError[1:])) && !strings.HasPrefix(string(e), "NOAUTH")
 }
 
 // nonsense is a reply that does not follow the protocol, or is none that the command can have.
@@ -38,22 +39,22 @@ func nonsense(what string, got []byte) error {
 func (l *wire) head() ([]byte, error) {
 	for {
 		h, err := l.text()
-		if err != nil {
+		if err != nil || h[0] != '>' {
+			return h, err
+		}
+		if err := l.skip(h); err != nil {
 			return nil, err
 		}
-		if h[0] != '>' {
-			return h, nil
-		}
-		n, err := strconv.Atoi(string(h[1:]))
-		if err != nil {
-			return nil, nonsense("a push", h)
-		}
-		for range n {
-			if err := l.skip(); err != nil {
-				return nil, err
-			}
-		}
 	}
+}
+
+// answeredTwice says that more has come than the reply that was read, and is no push.
+func (l *wire) answeredTwice() bool {
+	if l.r.Buffered() == 0 {
+		return false
+	}
+	more, err := l.r.Peek(1)
+	return err != nil || more[0] != '>'
 }
 
 // text reads a line of the protocol, of at least its type, without its end.
@@ -68,38 +69,48 @@ func (l *wire) text() ([]byte, error) {
 	return h[:len(h)-2], nil
 }
 
-// skip passes over a part of a push: they are simple values and flat lists of them.
-func (l *wire) skip() error {
-	h, err := l.text()
-	if err != nil {
-		return err
+// maxParts bounds a list in a push.
+const maxParts = 1 << 20
+
+// skip passes over a push that begins with h: lists of values, and lists in them. Without recursion: however deep they are, they take no memory.
+func (l *wire) skip(h []byte) error {
+	for left := 1; ; {
+		parts, err := l.skipPart(h)
+		if left += parts - 1; err != nil || left == 0 {
+			return err
+		}
+		if h, err = l.text(); err != nil {
+			return err
+		}
 	}
+}
+
+// skipPart passes over the part that begins with h, and says how many there are in it.
+func (l *wire) skipPart(h []byte) (parts int, err error) {
 	switch h[0] {
 	case '+', '-', ':', '_', '#', ',', '(':
-		return nil
+		return 0, nil
 	}
 	n, err := strconv.Atoi(string(h[1:]))
-	if err != nil {
-		return nonsense("a push", h)
+	if err != nil || n > largest {
+		return 0, nonsense("a push", h)
 	}
 	switch h[0] {
 	case '$', '=', '!':
 		if n >= 0 {
 			_, err = l.r.Discard(n + 2)
 		}
-		return err
-	case '*', '~', '>', '%':
-		if h[0] == '%' {
-			n *= 2
-		}
-		for range n {
-			if err := l.skip(); err != nil {
-				return err
-			}
-		}
-		return nil
+		return 0, err
+	case '%':
+		n *= 2
+	case '*', '~', '>':
+	default:
+		return 0, nonsense("a push", h)
 	}
-	return nonsense("a push", h)
+	if n > maxParts {
+		return 0, nonsense("a push", h)
+	}
+	return max(n, 0), nil
 }
 
 // values reads the reply of an MGET for as many keys as into has room: a missing key, and one that is not a string, is nil.

@@ -4,6 +4,7 @@
 package redisnode
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net"
@@ -63,6 +64,7 @@ func newSession(n *Node) *Session {
 	o := s.options()
 	o.PoolSize = max(1, n.cfg.PoolSize-n.cfg.wires())
 	s.wires.turns = make(chan struct{}, n.cfg.wires())
+	s.wires.rest, s.wires.life = max(0, cmp.Or(o.ConnMaxIdleTime, maxIdle)), max(0, o.ConnMaxLifetime) // the driver's: below zero is no limit
 	s.client = redis.NewClient(&o)
 	return s
 }

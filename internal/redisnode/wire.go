@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"sync"
@@ -25,13 +26,16 @@ type wire struct {
 	held   *redis.Conn   // it, as taken out of the driver's pool
 	conn   net.Conn
 	r      *bufio.Reader
-	w      []byte    // the command
+	w      []byte // the command
+	made   time.Time
 	since  time.Time // when it was last put back
 }
 
 // wires are those of a session: a bounded number, of which each read takes one and gives it back.
 type wires struct {
 	turns chan struct{} // a token each read that has a wire, or is making one
+	rest  time.Duration // for how long one may be idle; 0: for ever
+	life  time.Duration // how old one may get; 0: as old as it will
 
 	mu    sync.Mutex
 	idle  []*wire // the one that was used last at the end
@@ -42,17 +46,20 @@ type wires struct {
 func (ls *wires) take(now time.Time) *wire {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if len(ls.idle) == 0 {
-		return nil
+	for len(ls.idle) > 0 {
+		l := ls.idle[len(ls.idle)-1]
+		if ls.rest > 0 && now.Sub(l.since) > ls.rest {
+			ls.closeIdle() // the others have been there for longer
+			return nil
+		}
+		ls.idle[len(ls.idle)-1] = nil
+		ls.idle = ls.idle[:len(ls.idle)-1]
+		if ls.life <= 0 || now.Sub(l.made) <= ls.life {
+			return l
+		}
+		l.close()
 	}
-	l := ls.idle[len(ls.idle)-1]
-	if now.Sub(l.since) > maxIdle {
-		ls.closeIdle() // the others have been there for longer
-		return nil
-	}
-	ls.idle[len(ls.idle)-1] = nil
-	ls.idle = ls.idle[:len(ls.idle)-1]
-	return l
+	return nil
 }
 
 // put gives a wire back.
@@ -96,7 +103,7 @@ func (l *wire) close() {
 
 // newWire connects.
 func (s *Session) newWire(ctx context.Context) (*wire, error) {
-	l := &wire{w: make([]byte, 0, 256)}
+	l := &wire{w: make([]byte, 0, 256), made: time.Now()}
 	o := s.options()
 	o.PoolSize, o.Limiter = 1, nil
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -125,7 +132,11 @@ func (s *Session) newWire(ctx context.Context) (*wire, error) {
 
 // open begins a read: it takes a wire, or makes one, and gives it its deadline, limit from now or the caller's. What it begins ends with done, if there is no error.
 func (s *Session) open(ctx context.Context, op string, limit time.Duration) (*wire, error) {
-	if err := s.beginRead(ctx, op); err != nil {
+	begin := s.beginRead
+	if s.node.bodies { // the small part of the entry has been admitted, or will be; and that a body is not put may be the caller's error
+		begin = s.begin
+	}
+	if err := begin(ctx, op); err != nil {
 		return nil, err
 	}
 	l, err := s.prepare(ctx, limit)
@@ -152,30 +163,75 @@ func (s *Session) prepare(ctx context.Context, limit time.Duration) (*wire, erro
 	return l, err
 }
 
-// connected gives a wire with its deadline.
+// connected gives a wire with its deadline, and the turn that goes with it.
 func (s *Session) connected(ctx context.Context, limit time.Duration) (*wire, error) {
 	if err := s.turn(ctx); err != nil {
 		return nil, err
 	}
-	l, err := s.wires.take(time.Now()), error(nil)
+	l := s.wires.take(time.Now())
 	if l == nil {
-		l, err = s.newWire(ctx)
-	}
-	if err == nil {
-		deadline := time.Now().Add(limit)
-		if callers, ok := ctx.Deadline(); ok && callers.Before(deadline) {
-			deadline = callers
-		}
-		if err = l.conn.SetDeadline(deadline); err != nil { // it is closed
-			l.close()
-			s.wires.purge()
+		var err error
+		if l, err = s.connect(ctx); err != nil {
+			return nil, err
 		}
 	}
-	if err != nil {
+	deadline := time.Now().Add(limit)
+	if callers, ok := ctx.Deadline(); ok && callers.Before(deadline) {
+		deadline = callers
+	}
+	if err := l.conn.SetDeadline(deadline); err != nil { // it is closed
+		l.close()
+		s.wires.purge()
 		<-s.wires.turns
 		return nil, err
 	}
 	return l, nil
+}
+
+// connect makes a wire under its caller's turn, which is given back where there is none. It goes on when the caller leaves; the wire is then for whoever comes next, and
+// the turn is taken for as long as it is being made. Else
+//
+//  1. to connect takes 20 ms, and callers have 10
+//  2. each begins anew, and none ever reads; what it has begun goes on behind its back, and nothing bounds how many do
+func (s *Session) connect(ctx context.Context) (*wire, error) {
+	type outcome struct {
+		l   *wire
+		err error
+	}
+	made := make(chan outcome)
+	s.users.Add(1) // its caller is one: the session has not come to its end
+	go func() {
+		defer s.leave()
+		l, err := s.tryWire(context.WithoutCancel(ctx))
+		select {
+		case made <- outcome{l, err}:
+			return
+		case <-ctx.Done():
+		}
+		if err == nil {
+			s.wires.put(l, time.Now())
+		}
+		<-s.wires.turns
+	}()
+	select {
+	case o := <-made:
+		if o.err != nil {
+			<-s.wires.turns
+		}
+		return o.l, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// tryWire is newWire. What the user has configured may panic (OnConnect, a provider of passwords): in a goroutine of ours that would be the end of the process.
+func (s *Session) tryWire(ctx context.Context) (l *wire, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l, err = nil, &connectError{"connecting", fmt.Errorf("a panic: %v", p)}
+		}
+	}()
+	return s.newWire(ctx)
 }
 
 // turn waits until a wire is free, for as long as for a connection of the driver's pool.
@@ -213,11 +269,11 @@ func (s *Session) done(ctx context.Context, l *wire, op string, err error) error
 	s.report(err)
 	switch {
 	case err == nil:
-		s.wires.put(l, time.Now())
+		s.keepWire(l)
 		s.answered()
 		return nil
 	case replied(err):
-		s.wires.put(l, time.Now())
+		s.keepWire(l)
 	default:
 		l.close()
 		if deadConnection(err) {
@@ -225,6 +281,15 @@ func (s *Session) done(ctx context.Context, l *wire, op string, err error) error
 		}
 	}
 	return s.failure(ctx, op, err)
+}
+
+// keepWire puts a wire back after a reply. One on which more has come than was asked for is of no use: the next read would take the rest for its answer.
+func (s *Session) keepWire(l *wire) {
+	if l.answeredTwice() {
+		l.close()
+		return
+	}
+	s.wires.put(l, time.Now())
 }
 
 // send sends a command of these arguments.
