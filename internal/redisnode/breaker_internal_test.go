@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
 )
 
 // bench is a breaker on a test bench: time passes by hand.
@@ -457,5 +459,27 @@ func TestBeatAcrossAMove(t *testing.T) {
 	defer n.breaker.mu.Unlock()
 	if n.breaker.misses != 0 || n.breaker.watching.Load() {
 		t.Errorf("%d misses are held against the new server: %v", n.breaker.misses, n.breaker.why)
+	}
+}
+
+// TestBodiesAreNotShed: where a share of the reads is sent, that is drawn for once for an entry, and not once more for its body; and a body that is not put is
+// no read at all.
+func TestBodiesAreNotShed(t *testing.T) {
+	n, err := New(Config{ID: "a", Addr: miniredis.RunT(t).Addr(), Timeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = n.Close() }()
+	n.breaker.draw = func() float64 { return 1 }
+	n.breaker.gate.Store(n.breaker.newGate(time.Now(), 0.5))
+	if _, _, err := n.Get(t.Context(), "b"); !IsDown(err) {
+		t.Fatalf("a read that is shed: %v", err)
+	}
+	id := [bodyIDBytes]byte{7}
+	if err := n.PutBody(t.Context(), "b", append(id[:], make([]byte, 1000)...), time.Minute); err != nil {
+		t.Errorf("putting a body: %v", err)
+	}
+	if b, err := n.GetBody(t.Context(), "b", id, 1000); err != nil || len(b.Bytes) != 1000 {
+		t.Errorf("reading it: %d bytes, %v", len(b.Bytes), err)
 	}
 }

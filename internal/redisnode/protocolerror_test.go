@@ -4,6 +4,7 @@
 package redisnode_test
 
 import (
+	"bufio"
 	"context"
 	"net"
 	"strings"
@@ -67,5 +68,43 @@ func (c *limited) Read(b []byte) (int, error) {
 		return copy(b, "-ERR Protocol error: invalid bulk length\r\n"), nil
 	default:
 		return 0, net.ErrClosed
+	}
+}
+
+// byLine is a connection of which a read brings one line at most.
+type byLine struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *byLine) Read(b []byte) (int, error) {
+	for i := range b {
+		next, err := c.r.ReadByte()
+		if err != nil {
+			return i, err
+		}
+		if b[i] = next; next == '\n' {
+			return i + 1, nil
+		}
+	}
+	return len(b), nil
+}
+
+// TestAValueThatSpeaksOfProtocolErrors: a value comes in pieces, and one of them may begin like the error after which a server hangs up.
+func TestAValueThatSpeaksOfProtocolErrors(t *testing.T) {
+	server := redistest.Start(t, redistest.Config{})
+	n := newNode(t, server.Addr(), func(c *redisnode.Config) {
+		c.Timeout = 5 * time.Second
+		c.Options = func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+				return &byLine{conn, bufio.NewReader(conn)}, err
+			}
+		}
+	})
+	value := strings.Repeat("-ERR Protocol error: so it says\n", 5000)
+	mustSet(t, n, "k", value)
+	if v, _, err := n.Get(t.Context(), "k"); err != nil || string(v) != value {
+		t.Errorf("%d bytes, %v", len(v), err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -89,7 +90,7 @@ func TestListsOfValues(t *testing.T) {
 
 // After an error reply the connection goes on, unless the server has said that it will hang up.
 func TestReplied(t *testing.T) {
-	for reply, want := range map[string]bool{"-ERR no\r\n": true, "-ERR\r\n": true, "-ERR Protocol error: too big mbulk count\r\n": false} {
+	for reply, want := range map[string]bool{"-ERR no\r\n": true, "-ERR\r\n": true, "-ERR Protocol error: too big mbulk count\r\n": false, "-NOAUTH Authentication required.\r\n": false} {
 		_, err := wireOf(reply).value(1)
 		if replied(&Error{Err: err}) != want {
 			t.Errorf("%q: %v, want %t", reply, err, want)
@@ -124,6 +125,20 @@ func TestLongValue(t *testing.T) {
 	}
 	if next, err := w.value(largest); string(next) != "a" || err != nil {
 		t.Errorf("then %q, %v", next, err)
+	}
+}
+
+// A push may hold lists in lists: however deep, they cost no stack.
+func TestDeepPush(t *testing.T) {
+	defer debug.SetMaxStack(debug.SetMaxStack(32 << 20))
+	v, err := wireOf(">1\r\n" + strings.Repeat("*1\r\n", 1<<20) + ":1\r\n$1\r\nv\r\n").value(largest)
+	if string(v) != "v" || err != nil {
+		t.Errorf("%q, %v", v, err)
+	}
+	for _, push := range []string{">9223372036854775807\r\n", ">1\r\n%4611686018427387904\r\n", ">2000000\r\n", ">1\r\n$9223372036854775807\r\n"} {
+		if v, err := wireOf(push + "$1\r\nv\r\n").value(largest); err == nil {
+			t.Errorf("%q: got %q", push, v)
+		}
 	}
 }
 
