@@ -196,7 +196,10 @@ func (s *Session) dialFor(ctx context.Context, network, addr string, ours bool) 
 		return noConn{&connectError{"connecting", err}}, nil
 	}
 	c := &watchfulConn{Conn: conn, session: s, ours: ours}
-	s.keep(c)
+	if s.keep(c); s.ended.Err() != nil { // cut has hung up before it was kept
+		_ = c.Close()
+		return noConn{s.gone()}, nil
+	}
 	return c, nil
 }
 
