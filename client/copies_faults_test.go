@@ -245,6 +245,37 @@ func TestReadsSurviveANodesDeath(t *testing.T) {
 	}
 }
 
+// TestCopiesOnANodeThatWasRestarted: an entry that is older than the start of a node has a copy there all the same, which is made once.
+func TestCopiesOnANodeThatWasRestarted(t *testing.T) {
+	servers, cfg := copyNodes(t, 2)
+	cfg.TrustSnapshots, cfg.OperationTimeout = false, 5*time.Second
+	src := newSource(map[string]string{"k": "1"})
+	time.Sleep(1500 * time.Millisecond) // what is stored in a server's first second may look older than its start
+	c := newChosen(t, cfg, src.load, nil)
+	c.at(t, "k", 0)
+	time.Sleep(1500 * time.Millisecond) // or be younger than the next one
+	node, _ := c.CopyAt("k", 1)
+	servers[node].Restart()
+	c.spread(t, "k", 2)
+	filled, there := c.Stats().CopiesFilled, 0
+	for range 200 {
+		c.split(2, "k")
+		if r := c.at(t, "k", 1); r.Node == node && r.Value == "1" {
+			there++
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if there < 150 { // what the node had before its start is cleared meanwhile, once
+		t.Errorf("%d of 200 reads found the copy", there)
+	}
+	if n := c.Stats().CopiesFilled - filled; n > 3 {
+		t.Errorf("copied %d times more", n)
+	}
+	if n := src.count("k"); n != 1 {
+		t.Errorf("%d loads, want 1", n)
+	}
+}
+
 // TestLostCopiesComeBack: the copies that went with their node are made again as their keys are read.
 func TestLostCopiesComeBack(t *testing.T) {
 	nodes := clienttest.Start(t, 2)

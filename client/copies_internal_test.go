@@ -127,7 +127,7 @@ func TestCopyOfAnOwnerThatLostInvalidations(t *testing.T) {
 	}
 	home := c.slot("k")
 	node := c.nodesOf(home.names.Data, 2)[1]
-	if c.bring(t.Context(), "k", 1, node, 2, time.Time{}, nil) == 0 {
+	if left, _ := c.bring(t.Context(), "k", 1, node, 2, time.Time{}, nil); left == 0 {
 		t.Fatal("no copy was made")
 	}
 	read := func(between func()) freshness {

@@ -5,6 +5,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -170,6 +171,46 @@ func TestCopyLifetimes(t *testing.T) {
 		if n := src.count("k"); n != 2 {
 			t.Errorf("%d loads, want 2", n)
 		}
+	})
+}
+
+// TestSoftenedCopiesAreLeftAlone: while the source does not answer, the copies of an entry that is to be refreshed are read, and not made anew by each reader.
+func TestSoftenedCopiesAreLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Start(t, 2)
+		var down atomic.Bool
+		load := func(context.Context, string) (string, error) {
+			if down.Load() {
+				return "", errors.New("the source is down")
+			}
+			return "1", nil
+		}
+		c := newChosen(t, nodes.Config(), load, func(c *client.CacheConfig[string]) { c.TTL, c.SoftTTL, c.NoJitter = time.Minute, 5*time.Second, true })
+		c.at(t, "k", 0)
+		c.spread(t, "k", 2)
+		down.Store(true)
+		time.Sleep(6 * time.Second)
+		filled, hits := c.Stats().CopiesFilled, c.Stats().CopyHits
+		for range 1000 {
+			c.split(2, "k")
+			c.at(t, "k", 1)
+			time.Sleep(time.Millisecond)
+		}
+		s := c.Stats()
+		if n := s.CopiesFilled - filled; n > 3 {
+			t.Errorf("copied %d times in a second", n)
+		}
+		if n := s.CopyHits - hits; n < 990 {
+			t.Errorf("%d of 1,000 reads found the copy", n)
+		}
+		down.Store(false)
+		time.Sleep(2 * time.Second)
+		node, _ := c.CopyAt("k", 1)
+		eventually(t, "the copy of what the source says when it is back", func() bool {
+			c.split(2, "k")
+			r := c.at(t, "k", 1)
+			return r.Node == node && r.Age < 5*time.Second
+		})
 	})
 }
 

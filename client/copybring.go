@@ -38,7 +38,10 @@ func (c *Cache[V]) renew(ctx context.Context, cp *copySlot[V], e *entry[V], f fr
 	}
 	key, index, node, seen := cp.key, cp.index, cp.owner, cp.seen
 	c.copies.flight.Start(unscoped(ctx), copyRun(key, index), func(ctx context.Context, _ *stampede.Run) (struct{}, error) { //nolint:contextcheck // nobody waits for it
-		if left := c.bring(ctx, key, index, node, k, seen, load); left <= copyAhead {
+		switch left, softened := c.bring(ctx, key, index, node, k, seen, load); {
+		case softened: // its next reader would want it renewed as well, and so on until the owner is refreshed: with all its bytes, and a slow loader can take long
+			c.pause(ctx, refreshBackoff)
+		case left <= copyAhead:
 			c.pause(ctx, refreshYield) // another process has the lease, or the owner's entry is near its end, or something does not answer
 		}
 		return struct{}{}, nil
@@ -94,13 +97,13 @@ func (c *Cache[V]) copyAll(s *slot[V], seen time.Time) {
 }
 
 // bring makes one copy: the lease on its node first, then a read of the owner that notes how far copies can be, then the fill, under that lease. It returns for how
-// long the copy lives; 0: it was not made. Where the copy's node has one by now that is newer than seen, that will do.
-func (c *Cache[V]) bring(ctx context.Context, key string, index, node, k int, seen time.Time, load loader[V]) (left time.Duration) {
+// long the copy lives (0: it was not made), and whether the entry is to be refreshed at its owner. Where the copy's node has one by now that is newer than seen, that will do.
+func (c *Cache[V]) bring(ctx context.Context, key string, index, node, k int, seen time.Time, load loader[V]) (left time.Duration, softened bool) {
 	cp := c.copyAt(c.slot(key), index, node)
 	cp.seen = seen
 	token, ok := c.leaseCopy(ctx, &cp)
 	if !ok {
-		return 0
+		return 0, false
 	}
 	filled := false
 	defer func() {
@@ -110,11 +113,11 @@ func (c *Cache[V]) bring(ctx context.Context, key string, index, node, k int, se
 	}()
 	e, ok := c.readForCopy(ctx, &cp, k, load)
 	if !ok || c.owesCopy(&cp) {
-		return 0
+		return 0, false
 	}
 	if cp.stage(ctx, &e) != nil {
 		c.counters.nodeErrors.Add(1)
-		return 0
+		return 0, false
 	}
 	left = max(time.Millisecond, e.hard-e.ageAt(time.Now()))
 	reply, err := cp.session.Eval(ctx, wireCall(invalidation.Fill(cp.names, invalidation.Filling{
@@ -122,14 +125,14 @@ func (c *Cache[V]) bring(ctx context.Context, key string, index, node, k int, se
 	})))
 	if err != nil {
 		c.counters.nodeErrors.Add(1)
-		return 0
+		return 0, false
 	}
 	filled = true // or refused: the lease is gone
 	if r, err := invalidation.ParseFill(reply); err != nil || r != invalidation.Stored {
-		return 0
+		return 0, false
 	}
 	c.counters.copiesFilled.Add(1)
-	return left
+	return left, e.ageAt(time.Now()) >= e.soft
 }
 
 // leaseCopy takes the lease on a copy. A copy that is there and not believed is replaced like one that is old.
@@ -208,7 +211,8 @@ func (c *Cache[V]) madeCopy(ctx context.Context, cp *copySlot[V], data []byte, b
 	}
 	now := time.Now()
 	age := e.ageAt(now)
-	e.created, e.stamp, e.source = cp.node.Now(now).Add(-age), cp.gen.Seq, source
+	e.copied, e.stamp, e.source = cp.node.Now(now), cp.gen.Seq, source
+	e.created = e.copied.Add(-age)
 	if cp.index >= c.copies.fixed {
 		e.hard = min(e.hard, age+copyTTL)
 	}

@@ -32,7 +32,7 @@ import (
 //	               5 bytes: the algorithm (1 S2 block, 2 zstd frame), and in 4 bytes the length of the payload before. Kind 4: apart,
 //	               20 bytes: the body's id in 16, and in 4 the length of the payload in it; the body is another key's value: the id,
 //	               then the payload (see large.go). Kind 5: of a copy on another node, 8 bytes: which history of its owner's writes it was
-//	               read from (see copies.go)
+//	               read from (see copies.go). Kind 6: of a copy, 8 bytes: when it was made, milliseconds since 1970 on the clock of the node that holds it
 //	        ...    payload
 //
 // A reader accepts its own format and the one before; format 1 is the first. What does not parse (another magic or format, a wrong
@@ -47,9 +47,11 @@ const (
 	extPacked        = 3
 	extApart         = 4
 	extSource        = 5
+	extCopied        = 6
 	packedBytes      = 5
 	apartBytes       = 20
 	sourceBytes      = 8
+	copiedBytes      = 8
 	extHead          = 3                         // kind and length
 	stampAt          = headerBytes + extHead     // where the stamp is
 	minHeader        = headerBytes + extHead + 8 // of the entries that we write
@@ -76,7 +78,8 @@ type header struct {
 	tags     []string
 	packed   packing
 	apart    apart
-	source   uint64 // of a copy; 0: it is none, or its owner does not say which history it has
+	source   uint64    // of a copy; 0: it is none, or its owner does not say which history it has
+	copied   time.Time // when a copy was made, on the clock of the node that holds it; zero: it is none
 }
 
 // packing says how a payload is compressed; the zero: it is not.
@@ -122,6 +125,9 @@ func appendEnvelope(dst []byte, h header, payload []byte) []byte {
 	if h.source != 0 {
 		length += extHead + sourceBytes
 	}
+	if !h.copied.IsZero() {
+		length += extHead + copiedBytes
+	}
 	binary.BigEndian.PutUint16(b[6:], uint16(length))
 	binary.BigEndian.PutUint64(b[8:], h.version)
 	binary.BigEndian.PutUint64(b[16:], h.epoch)
@@ -155,6 +161,10 @@ func (h *header) appendExtensions(dst []byte) []byte {
 	if h.source != 0 {
 		dst = append(dst, extSource, 0, sourceBytes)
 		dst = binary.BigEndian.AppendUint64(dst, h.source)
+	}
+	if !h.copied.IsZero() {
+		dst = append(dst, extCopied, 0, copiedBytes)
+		dst = binary.BigEndian.AppendUint64(dst, uint64(h.copied.UnixMilli()))
 	}
 	return dst
 }
@@ -220,6 +230,8 @@ func (h *header) parseExtensions(b []byte) bool {
 			h.apart = apart{bodyID(content), binary.BigEndian.Uint32(content[16:])}
 		case kind == extSource && len(content) == sourceBytes:
 			h.source = binary.BigEndian.Uint64(content)
+		case kind == extCopied && len(content) == copiedBytes:
+			h.copied = time.UnixMilli(int64(binary.BigEndian.Uint64(content)))
 		case kind == extPacked, kind == extApart:
 			return false
 		}

@@ -38,6 +38,7 @@ var golden = []struct {
 	{"format1-stub", header{codec: codecBytes, version: 7, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: time.Minute, apart: apart{bodyID{0: 1, 15: 16}, 1 << 20}}, ""},
 	{"format1-stub-s2", header{codec: codecBytes, version: 7, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: time.Minute, packed: packing{CompressS2, 1 << 20}, apart: apart{bodyID{0: 1, 15: 16}, 300_000}}, ""},
 	{"format1-copy", header{codec: codecJSON, version: 3, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: time.Minute, stamp: 5, source: 0x1112131415161718}, "{}"},
+	{"format1-copied", header{codec: codecJSON, version: 3, created: time.UnixMilli(1_700_000_000_000), soft: time.Second, hard: time.Minute, stamp: 5, source: 0x1112131415161718, copied: time.UnixMilli(1_700_000_000_500)}, "{}"},
 }
 
 func TestEnvelopeGolden(t *testing.T) {

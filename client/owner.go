@@ -112,7 +112,7 @@ func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, 
 	switch {
 	case f != fresh && f != softened && f != lapsing:
 	case s.c.cfg.Truth:
-	case s.c.client.debts.logs[s.owner].losses.Load() != s.losses || !s.c.client.debts.logs[s.owner].trusts(e.created, s.node):
+	case s.c.client.debts.logs[s.owner].losses.Load() != s.losses || !s.c.client.debts.logs[s.owner].trusts(s.stored(&e), s.node):
 		s.c.counters.distrusted.Add(1)
 		e, f = entry[V]{}, unusable
 	case s.tooEarly(e.created):
@@ -137,6 +137,15 @@ func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, 
 	}
 	s.replace = f == unusable
 	return e, f, nil
+}
+
+// stored is a moment from before an entry was stored where it lies: when its load began. A copy may be much younger than that, and was made of what the owner had then: on a node
+// that was restarted it would be believed only once the entry has been loaded anew.
+func (s *slot[V]) stored(e *entry[V]) time.Time {
+	if s.copied && !e.copied.IsZero() {
+		return e.copied
+	}
+	return e.created
 }
 
 // tagsHold is view.tagsHold; but where the node did not answer another key of this call, it is not asked: see trouble.
