@@ -14,7 +14,7 @@
 --
 -- What a process adds is by how much its own rate differs from what is left of what it added before (see heat.go), so a and n are the sums of the
 -- processes' rates, and what a process that died has added halves with each half-life. By the node's time, which may jump back when a replica is promoted: then
--- nothing decays.
+-- nothing decays, and "since when fewer would do" begins anew.
 --
 -- k is decided here and not in the processes, so that they agree about it: each has another moment's sum. It grows at once. It falls when a quarter more reads would still
 -- do with fewer, all the time for as long as ARGV 3 says, to the most that was needed meanwhile.

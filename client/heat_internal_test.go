@@ -436,6 +436,51 @@ func TestHeatCopies(t *testing.T) {
 	}
 }
 
+// TestSplitsHoldBetweenTurns: what a node has said of a key holds for as long as it is believed, also where it is not the key's turn to be told for many seconds.
+func TestSplitsHoldBetweenTurns(t *testing.T) {
+	r := newReporter(t)
+	var latest time.Time
+	now := heatStart
+	r.w.copies, r.w.split = 10, func(_ string, k int) {
+		if latest = now; k != 4 {
+			t.Errorf("split over %d nodes, want 4", k)
+		}
+	}
+	r.w.keys["k"] = &warmKey{key: "k", toldAt: now, said: rates{50, 50}, saidAt: now, copies: 4, heardAt: now}
+	for ; now.Before(heatStart.Add(heatBelief)); now = now.Add(heatLook) {
+		for range 5 {
+			r.w.asked.Count("k", 0, now)
+		}
+		if r.w.look(now); now.Sub(latest) > heatEvery+heatLook {
+			t.Fatalf("%v after it was heard nobody has said it for %v", now.Sub(heatStart), now.Sub(latest))
+		}
+	}
+	until := latest
+	for ; now.Before(heatStart.Add(2 * heatBelief)); now = now.Add(heatLook) {
+		r.w.look(now)
+	}
+	if latest != until {
+		t.Errorf("said again %v after it was heard", latest.Sub(heatStart))
+	}
+}
+
+// TestHeatCopiesByAClockThatIsSetBack: the time for which fewer copies would do is then counted anew, and not until the old time has come again.
+func TestHeatCopiesByAClockThatIsSetBack(t *testing.T) {
+	n := newHeatNode(t)
+	n.add(0, 50_000, 1000, 10)
+	if h := n.add(0, -1e6, 1000, 10); h.copies != 10 {
+		t.Fatalf("%d copies as soon as fewer would do", h.copies)
+	}
+	n.now = n.now.Add(-time.Hour) // a replica with another clock was promoted
+	n.pass(0)
+	for _, want := range []int{10, 1} {
+		if h := n.add(0, 1, 1000, 10); h.copies != want {
+			t.Errorf("%d copies, want %d", h.copies, want)
+		}
+		n.pass(heatCalm)
+	}
+}
+
 // TestHeatScriptOnRedis: a real server takes the script as the embedded one does, by its own clock.
 func TestHeatScriptOnRedis(t *testing.T) {
 	s := redistest.Start(t, redistest.Config{})

@@ -87,8 +87,11 @@ func (w *warmth) look(now time.Time) {
 		if _, is := w.read[key]; !is {
 			k.see(rates{}, w.hotRate, now)
 		}
-		if k.hot = k.hot && k.believed(now); k.over(now) {
+		switch k.hot = k.hot && k.believed(now); {
+		case k.over(now):
 			delete(w.keys, key)
+		case k.believed(now): // of many keys of a node it may be longer until this one's turn than a split holds
+			w.spread(k, k.copies, now)
 		}
 	}
 	w.publish()
