@@ -130,6 +130,32 @@ func TestFilterAlone(t *testing.T) {
 	})
 }
 
+// TestFilterEntriesAreSmall: however many keys are added at once, an entry of the feed has 64 at most: that is what bounds the feed's memory, and a reading of it.
+func TestFilterEntriesAreSmall(t *testing.T) {
+	w := newFilterWorld(t, 1)
+	node := newFilterNode()
+	w.cfg.Feed, w.cfg.Store = &filterLink{node: node, self: "a"}, nil
+	f, err := stampede.NewFilter(w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make([]string, 1000)
+	for i := range keys {
+		keys[i] = fmt.Sprint(i)
+	}
+	if err := f.Add(t.Context(), keys...); err != nil {
+		t.Fatal(err)
+	}
+	if len(node.entries) != 16 {
+		t.Errorf("%d entries for 1,000 keys, want 16", len(node.entries))
+	}
+	for _, e := range node.entries {
+		if len(e.Data) > 1+8*64 {
+			t.Errorf("an entry of %d bytes", len(e.Data))
+		}
+	}
+}
+
 // TestFilterKeysThatDoNotReturn: a Keys that panics or ends its goroutine is a build that failed; one that stops when it is told to, because Run ends, is none that is
 // complete.
 func TestFilterKeysThatDoNotReturn(t *testing.T) {

@@ -53,7 +53,8 @@ const (
 )
 
 const (
-	entryDigests = 512 // at most in one entry: 4 KiB
+	addDigests   = 64  // at most in an entry of an addition: some 600 bytes on a node, and a reading of many entries stays small
+	entryDigests = 512 // in one of additions that were owed, which may be many: 4 KiB
 	offerSpread  = 10 * time.Second
 	maxOwed      = 1 << 16 // additions that are kept to be sent, or to be sent again
 )
@@ -68,7 +69,7 @@ var (
 // announce appends additions to the feed. What it does not take is owed.
 func (f *Filter) announce(ctx context.Context, digests []digest) error {
 	for len(digests) > 0 {
-		part := digests[:min(len(digests), entryDigests)]
+		part := digests[:min(len(digests), addDigests)]
 		at, err := f.cfg.Feed.Append(ctx, encodeAdded(part))
 		if err != nil {
 			f.mu.Lock()
