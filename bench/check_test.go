@@ -11,14 +11,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-shelf/shelf/internal/proc"
 )
 
 // repository is a git repository with a commit for each name.
 func repository(t *testing.T, commits ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip(err)
-	}
+	_, err := exec.LookPath("git")
+	proc.Require(t, err)
 	dir := t.TempDir()
 	run := func(args ...string) {
 		t.Helper()
@@ -97,9 +98,6 @@ func TestCheckout(t *testing.T) {
 // TestCheckOfTwoBuilds builds the probe against this tree and against a copy in which every read takes a microsecond longer: that is found in the path where it is more than a tenth, by
 // the real course of things, with a few pairs of processes.
 func TestCheckOfTwoBuilds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds two programs and runs some seconds")
-	}
 	top, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)

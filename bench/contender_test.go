@@ -145,7 +145,7 @@ func TestWorkerSaysWhatIsWrong(t *testing.T) {
 func TestChildThatDies(t *testing.T) {
 	p, err := child.Start("/bin/sh", []string{"-c", "read line; exit 3"}, nil)
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	if err := p.Ask(t.Context(), order{}, nil); err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("the order's error is %v", err)

@@ -24,7 +24,7 @@ import (
 //
 // All processes that insert rows must have the filter, or they tell nobody. Deploy it with AnnounceOnly first, everywhere, and then without.
 //
-// Look at CacheStats.Filter: Complete says that it is consulted, Why why it is not. The additions are a stream on one node, the last 250,000 of them, some 10 MB (1 GB if all of them come by Known in bulk). A write adds one
+// Look at CacheStats.Filter: Complete says that it is consulted, Why why it is not. The additions are a stream on one node, the last 250,000 of them, some 10 MB (150 MB if all of them come by Known in bulk). A write adds one
 // command there, beside its invalidation; each process reads it twice a second, and so hears of every addition: that node sends some 60 bytes for each, times the number of processes. An ACL user of a
 // namespace needs ~~k:namespace/* ~~ks:namespace/* ~~kc:namespace/* ~~kl:namespace/* for it.
 type FilterConfig struct {
@@ -121,7 +121,7 @@ func (c *Cache[V]) closeFilter(ctx context.Context) error {
 }
 
 // Known makes keys known to the filter (CacheConfig.Filter), of this process at once, of others 2 s later at the latest: for rows that were inserted without Write, WriteThrough or an invalidation of their keys, after
-// they were committed. What the cache has stored of their absence stays: Invalidate removes that, and makes them known as well. One command for each 512 keys.
+// they were committed. What the cache has stored of their absence stays: Invalidate removes that, and makes them known as well. One command for each 64 keys.
 //
 // A *NodeError says that others do not know the keys yet; they are sent again until they get through, or Close reports them. Without a filter it does nothing.
 func (c *Cache[V]) Known(ctx context.Context, keys ...string) error {

@@ -23,7 +23,7 @@ const (
 )
 
 const (
-	// feedEntries is how many entries the feed keeps, about. One takes some 40 bytes for one key, which makes 10 MB; 4 KiB for 512 keys, which is the most, and makes 1 GB where everything comes by
+	// feedEntries is how many entries the feed keeps, about. One takes some 40 bytes for one key, which makes 10 MB; 600 bytes for 64 keys, which makes 150 MB where everything comes by
 	// Known in bulk. A process that reads it every half second misses nothing below 500,000 entries a second; a stored build can be used until so many have been written since.
 	feedEntries = 250_000
 	feedRead    = 512

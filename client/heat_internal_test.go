@@ -464,23 +464,6 @@ func TestSplitsHoldBetweenTurns(t *testing.T) {
 	}
 }
 
-// TestHeatCopiesByAClockThatIsSetBack: the time for which fewer copies would do is then counted anew, and not until the old time has come again.
-func TestHeatCopiesByAClockThatIsSetBack(t *testing.T) {
-	n := newHeatNode(t)
-	n.add(0, 50_000, 1000, 10)
-	if h := n.add(0, -1e6, 1000, 10); h.copies != 10 {
-		t.Fatalf("%d copies as soon as fewer would do", h.copies)
-	}
-	n.now = n.now.Add(-time.Hour) // a replica with another clock was promoted
-	n.pass(0)
-	for _, want := range []int{10, 1} {
-		if h := n.add(0, 1, 1000, 10); h.copies != want {
-			t.Errorf("%d copies, want %d", h.copies, want)
-		}
-		n.pass(heatCalm)
-	}
-}
-
 // TestHeatScriptOnRedis: a real server takes the script as the embedded one does, by its own clock.
 func TestHeatScriptOnRedis(t *testing.T) {
 	s := redistest.Start(t, redistest.Config{})

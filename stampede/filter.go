@@ -178,7 +178,7 @@ func (f *Filter) Missed(now time.Time) {
 }
 
 // Add makes keys known, to this process at once and to the others through the feed; call it when the rows have been committed. The error says that the feed did not take them: others may say
-// "absent" of them until it does. They are sent again as soon as it answers. One append for each 512 keys.
+// "absent" of them until it does. They are sent again as soon as it answers. One append for each 64 keys.
 func (f *Filter) Add(ctx context.Context, keys ...string) error {
 	digests := make([]digest, len(keys))
 	for i, key := range keys {
