@@ -76,7 +76,7 @@ func (c *Cache[V]) wantL1(s *slot[V], now time.Time) ticket[V] {
 // whichever is shorter, counted from before the read was sent. With a watch, the entry must be what was read through it, never
 // what a loader returned: a process hears nothing of the delete of a key that was missing when it read it, nor of what comes after its own fill.
 func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
-	if t.c == nil {
+	if t.c == nil || s.unwatched {
 		return
 	}
 	age := e.ageAt(asked)

@@ -43,6 +43,7 @@ type slot[V any] struct {
 	trouble *trouble                // with the node, where the call has more keys of it; nil: this is the only one
 
 	replicaAsked bool // a replica was, by this read
+	unwatched    bool // what was read was not read through the watch of the L1's ticket: it must not be kept under that
 }
 
 var _ stampede.Shelf[entry[int]] = (*slot[int])(nil)
@@ -77,7 +78,9 @@ func (s *slot[V]) read(ctx context.Context, watch *redisnode.Tracking) (entry[V]
 		if watch != nil {
 			data, gen, err = watch.Get(ctx, s.names.Data, s.names.Of.Generation)
 		}
-		if errors.Is(err, redisnode.ErrTrackingOver) { // what is stored in L1 under it is not served any more
+		late := errors.Is(err, redisnode.ErrTrackingLate)
+		s.unwatched = s.unwatched || late
+		if late || errors.Is(err, redisnode.ErrTrackingOver) { // what is stored in L1 under one that is over is not served any more
 			data, gen, err = s.node.GetBeside(ctx, s.names.Data, s.names.Of.Generation)
 		}
 		if err != nil {

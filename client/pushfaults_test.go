@@ -23,7 +23,7 @@ const silence = time.Second
 
 // isListener and isFill pick the connections of the pushes.
 func isListener(c *redistest.ProxyConn) bool { return c.Sent("CLIENT", "SETNAME", "shelf-listener") }
-func isFill(c *redistest.ProxyConn) bool     { return c.Sent("CLIENT", "TRACKING") }
+func isFill(c *redistest.ProxyConn) bool     { return c.Sent("CLIENT", "TRACKING", "ON") }
 
 // trial is one process that invalidates and one that reads, all the time, from L1. The reader comes to the node through a proxy, the writer does not.
 //

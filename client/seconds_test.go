@@ -202,6 +202,7 @@ func TestRB25(t *testing.T) {
 			write(t, c, names)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
+			synctest.Wait() // the last load has answered its reader, and ends
 			err := cl.Close(ctx)
 			if !errors.Is(err, client.ErrClosed) || !client.NodesOnly(err) || len(client.UnreachedKeys(err)) != keys {
 				t.Errorf("Close: %v, want every name", err)

@@ -22,12 +22,25 @@ func (s *slot[V]) Take(ctx context.Context, token string, mode stampede.Mode) (s
 		return stampede.State[entry[V]]{}, errOwed
 	}
 	s.session, s.forced = s.node.Session(), mode == stampede.Force
-	reply, err := s.session.Eval(ctx, wireCall(s.leaseCall(token, mode)))
+	reply, err := s.session.EvalImpatiently(ctx, wireCall(s.leaseCall(token, mode)), s.lateLease(s.session, token))
 	if err != nil {
 		s.c.counters.nodeErrors.Add(1)
 		return stampede.State[entry[V]]{}, err
 	}
 	return s.taken(ctx, token, mode, reply)
+}
+
+// lateLease gives back a lease that came when nobody waited for it any more. The load went on without it, and gave it back as well; but that call may have
+// overtaken this one's request, of which a slow link has many under way. Then the next readers would wait for a lease that is nobody's.
+func (s *slot[V]) lateLease(session *redisnode.Session, token string) func(any, error) {
+	return func(reply any, err error) {
+		if err != nil {
+			return
+		}
+		if r, err := invalidation.ParseLease(reply); err == nil && leaseStatus(r.Status) == stampede.Granted {
+			_, _ = session.Eval(context.Background(), wireCall(s.releaseCall(token, false))) // it ends by itself, if later
+		}
+	}
 }
 
 // leaseCall chooses the script's mode. Where the bytes at the key are unusable, a miss must get its lease although something is there.
@@ -158,7 +171,7 @@ func (s *slot[V]) Fill(ctx context.Context, token string, e entry[V]) (stampede.
 		s.c.counters.fillErrors.Add(1)
 		return stampede.LeaseLost, err
 	}
-	reply, err := s.session.Eval(ctx, wireCall(s.fillCall(token, &e)))
+	reply, err := s.session.EvalImpatiently(ctx, wireCall(s.fillCall(token, &e)), func(any, error) {}) // readers wait for it
 	if err != nil {
 		s.c.counters.fillErrors.Add(1)
 		return stampede.LeaseLost, err

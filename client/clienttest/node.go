@@ -219,6 +219,24 @@ func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 // SetWriteDeadline does nothing, see SetDeadline.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
+// SyscallConn is what the driver looks at before it uses a connection again. It finds that one was cut, as it would of a socket; into one that stands it
+// cannot look.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	select {
+	case <-c.closed:
+		return nil, net.ErrClosed
+	default:
+		return opaque{}, nil
+	}
+}
+
+// opaque is the inside of a pipe.
+type opaque struct{}
+
+func (opaque) Control(func(uintptr)) error    { return nil }
+func (opaque) Read(func(uintptr) bool) error  { return nil }
+func (opaque) Write(func(uintptr) bool) error { return nil }
+
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		close(c.closed)

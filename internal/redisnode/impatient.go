@@ -6,6 +6,7 @@ package redisnode
 import (
 	"context"
 	"os"
+	"sync/atomic"
 	"time"
 )
 
@@ -57,4 +58,55 @@ func (q *reads) queueUp(key, beside string) (*read, error) {
 		q.workers.Go(q.drain)
 	}
 	return r, nil
+}
+
+// EvalImpatiently is Eval that waits for patience only, where some of the node's replies are slow, see pace: all readers of a key wait for its lease and its fill.
+// What it has left goes on to its end without it, for the timeout at most; then late is told of the outcome, once, from another goroutine, for which Close waits.
+// The error is a timeout, which is not counted against the node: the outcome will be.
+func (s *Session) EvalImpatiently(ctx context.Context, c Call, late func(reply any, err error)) (any, error) {
+	patience := s.node.pace.patience()
+	if patience == 0 {
+		return s.Eval(ctx, c)
+	}
+	type outcome struct {
+		reply any
+		err   error
+	}
+	done := make(chan outcome, 1)
+	var settled atomic.Bool // by whoever is first: the outcome, or the caller who leaves
+	if !s.node.reads.work(func() {
+		reply, err := s.Eval(context.WithoutCancel(ctx), c)
+		if done <- (outcome{reply, err}); !settled.CompareAndSwap(false, true) {
+			late(reply, err)
+		}
+	}) {
+		return nil, &Error{Node: s.node.cfg.ID, Op: c.op(), Err: ErrClosed}
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	var err error
+	select {
+	case o := <-done:
+		return o.reply, o.err
+	case <-timer.C:
+		err = &Error{Node: s.node.cfg.ID, Op: c.op(), Err: os.ErrDeadlineExceeded}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if settled.CompareAndSwap(false, true) {
+		return nil, err
+	}
+	o := <-done // just now
+	return o.reply, o.err
+}
+
+// work runs f in a goroutine for which Close waits; false: it is closed.
+func (q *reads) work(f func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
+	q.workers.Go(f)
+	return true
 }

@@ -27,6 +27,9 @@ const (
 	listener = 0
 )
 
+// ErrTrackingLate says that a tracked read took longer than most reads of the node, and is not waited for. The node may well answer a read that is not watched.
+var ErrTrackingLate = errors.New("the tracked read is late")
+
 // ErrTrackingOver says that a [Tracking] ended: what was read through it is no longer watched. It is no trouble of the
 // node, which may have a new one already.
 var ErrTrackingOver = errors.New("the tracking is over: keys read through it are no longer watched")

@@ -4,6 +4,7 @@
 package redisnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -42,7 +43,8 @@ type trackedRead struct {
 // From when the command was sent, t watches both names. One round trip; concurrent calls share commands, in which a name
 // stands once.
 //
-// It ends after the node's timeout at the latest. A reply that comes later is thrown away; the connection stays good.
+// Where some of the node's replies are slow, see pace, a read that is later than most ends with [ErrTrackingLate]: each such reply holds up one of the few
+// connections here, while the node has more for the reads that are not watched. It ends after the node's timeout at the latest. A reply that comes later is thrown away; the connection stays good.
 // The errors are those of [Node.MGet], and [ErrTrackingOver] (or [ErrClosed]) if t ended before the value was returned.
 func (t *Tracking) Get(ctx context.Context, key, beside string) (value, besideValue []byte, err error) {
 	names := []string{key, beside}
@@ -52,7 +54,7 @@ func (t *Tracking) Get(ctx context.Context, key, beside string) (value, besideVa
 	if err := t.refused(); err != nil {
 		return nil, nil, err
 	}
-	values, err := t.read(ctx, t.reads.join(readPair{key, beside}, names))
+	values, err := t.read(ctx, t.reads.join(readPair{key, beside}, names), t.node.pace.patience())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -70,7 +72,7 @@ func (t *Tracking) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 	if err := t.refused(); err != nil {
 		return nil, err
 	}
-	return t.read(ctx, t.reads.join(readPair{}, keys))
+	return t.read(ctx, t.reads.join(readPair{}, keys), 0)
 }
 
 // refused is why a read is not even queued: t is over, or the node down.
@@ -81,9 +83,9 @@ func (t *Tracking) refused() error {
 	return t.node.breaker.shut("MGET")
 }
 
-// read waits for r.
-func (t *Tracking) read(ctx context.Context, r *trackedRead) ([][]byte, error) {
-	timer := time.NewTimer(t.node.cfg.Timeout)
+// read waits for r: for patience, if that is not 0, and else until the timeout.
+func (t *Tracking) read(ctx context.Context, r *trackedRead, patience time.Duration) ([][]byte, error) {
+	timer := time.NewTimer(cmp.Or(patience, t.node.cfg.Timeout))
 	defer timer.Stop()
 	select {
 	case <-r.done:
@@ -92,6 +94,9 @@ func (t *Tracking) read(ctx context.Context, r *trackedRead) ([][]byte, error) {
 		return nil, ctx.Err()
 	case <-timer.C:
 		t.reads.leave(r)
+		if patience > 0 {
+			return nil, ErrTrackingLate
+		}
 		return nil, t.failure(ctx, os.ErrDeadlineExceeded)
 	case <-t.ctx.Done():
 	}
