@@ -145,7 +145,7 @@ func (r *batchRun[V]) take(ctx context.Context, slots []*slot[V]) (grants []gran
 		calls := make([]redisnode.Call, len(part))
 		for i, s := range part {
 			tokens[i] = rand.Text()
-			calls[i] = wireCall(s.leaseCall(tokens[i], r.mode))
+			calls[i] = wireCall(s.leaseCall(tokens[i], 0, r.mode))
 		}
 		r.led.Looked(keysOf(part))
 		replies := part[0].session.EvalMany(ctx, calls)

@@ -181,6 +181,41 @@ func BenchmarkMiss(b *testing.B) {
 	}
 }
 
+// BenchmarkStampede is ten thousand callers of one key that nobody has, and a load of 5 ms: how long until all have their answer, beyond the load.
+func BenchmarkStampede(b *testing.B) {
+	const callers, load = 10_000, 5 * time.Millisecond
+	cl := open(b, realNodes(b, 1))
+	var loads atomic.Int64
+	c := newCache(b, cl, client.CacheConfig[[]byte]{Name: "bench", TTL: time.Hour, L1: client.L1Off, NoEarlyRefresh: true,
+		Load: func(ctx context.Context, key string) ([]byte, error) {
+			loads.Add(1)
+			time.Sleep(load)
+			return loadBytes(ctx, key)
+		}})
+	ctx := b.Context()
+	b.ReportAllocs()
+	var beyond time.Duration
+	n := 0
+	for ; b.Loop(); n++ {
+		key, start := strconv.Itoa(n), make(chan struct{})
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				<-start
+				if _, err := c.Get(ctx, key); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		began := time.Now()
+		close(start)
+		wg.Wait()
+		beyond += time.Since(began) - load
+	}
+	b.ReportMetric(float64(beyond)/float64(n)/1e6, "ms-beyond/op")
+	b.ReportMetric(float64(loads.Load())/float64(n), "loads/op")
+}
+
 func BenchmarkGetMany(b *testing.B) {
 	for _, nodes := range []int{1, 8} {
 		b.Run(fmt.Sprintf("keys=100/nodes=%d", nodes), func(b *testing.B) {

@@ -174,6 +174,9 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 	if r, found, err := c.fromCopy(ctx, s, t, load, o, asked); found {
 		return r, err
 	}
+	if r, found, err := c.fromLoad(ctx, s, load, o); found {
+		return r, err
+	}
 	if r, found, err := c.replicaFirst(ctx, s, t, load, o); found {
 		return r, err
 	}

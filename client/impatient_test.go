@@ -78,20 +78,23 @@ func (c *limpingConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestLimpingNodeHoldsUpNoLoad: of a node of which a few replies are late, a lease and a fill are waited for no longer than reads are. What is late leaves nothing
-// behind: no lease for which the next readers would wait.
+// TestLimpingNodeHoldsUpNoLoad: of a node of which a few replies are late, a lease and a fill are waited for no longer than reads are. For the lease another request is sent, so that it is one
+// load, and stored; what is late leaves no lease behind, for which the next readers would wait.
 func TestLimpingNodeHoldsUpNoLoad(t *testing.T) {
 	lease, fill := "~l:x", "the value"
+	command, reply := func(l *limper) *atomic.Pointer[string] { return &l.command }, func(l *limper) *atomic.Pointer[string] { return &l.reply }
 	for _, tt := range []struct {
-		what   string
-		at     func(l *limper) *atomic.Pointer[string]
-		word   *string
-		stored bool
+		what       string
+		at         func(l *limper) *atomic.Pointer[string]
+		word       *string
+		invalidate bool // when the value has come, and before what is late arrives
+		stored     bool
 	}{
-		{"the lease's command", func(l *limper) *atomic.Pointer[string] { return &l.command }, &lease, false},
-		{"the lease's reply", func(l *limper) *atomic.Pointer[string] { return &l.reply }, &lease, false},
-		{"the fill's command", func(l *limper) *atomic.Pointer[string] { return &l.command }, &fill, false},
-		{"the fill's reply", func(l *limper) *atomic.Pointer[string] { return &l.reply }, &fill, true},
+		{"the lease's command", command, &lease, false, true},
+		{"the lease's command, which an invalidation overtakes,", command, &lease, true, false},
+		{"the lease's reply", reply, &lease, false, true},
+		{"the fill's command", command, &fill, false, false},
+		{"the fill's reply", reply, &fill, false, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes, link := clienttest.Start(t, 1), new(limper)
@@ -117,6 +120,14 @@ func TestLimpingNodeHoldsUpNoLoad(t *testing.T) {
 			}
 			if at.Load() != nil {
 				t.Fatalf("%s was never sent", tt.what)
+			}
+			if n := loads.Load(); n != 2 {
+				t.Errorf("%s is late: %d loads of two keys", tt.what, n)
+			}
+			if tt.invalidate {
+				if err := c.Invalidate(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
 			}
 			time.Sleep(2 * late)
 			if names := nodes.Node(0).Keys(); slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, lease) }) {

@@ -502,3 +502,60 @@ func TestJoinerDuringTheLoad(t *testing.T) {
 		})
 	}
 }
+
+// TestCallersOfALoadAskNoNode: who wants a key that this process loads under the lease waits for the load, and costs the node nothing. It gets nothing that is older than an invalidation
+// which had returned before it came, and the error of a load that fails, for which it does not load again.
+func TestCallersOfALoadAskNoNode(t *testing.T) {
+	boom := errors.New("boom")
+	for _, meanwhile := range []string{"nothing", "an invalidation elsewhere", "an error"} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes, link := clienttest.Start(t, 1), new(limper)
+			cfg := nodes.Config()
+			link.edit(&cfg)
+			var row atomic.Value
+			row.Store("old")
+			var loads atomic.Int32
+			gate := make(chan struct{})
+			cc := client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, NoEarlyRefresh: true, Load: func(context.Context, string) (string, error) {
+				v, n := row.Load().(string), loads.Add(1)
+				if n == 1 {
+					<-gate
+				}
+				if n == 1 && meanwhile == "an error" {
+					return "", boom
+				}
+				return v, nil
+			}}
+			a, b := newCache(t, open(t, cfg), cc), newCache(t, open(t, nodes.Config()), cc)
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = a.Get(t.Context(), "k") })
+			synctest.Wait()
+			want := "old"
+			if meanwhile == "an invalidation elsewhere" {
+				row.Store("new")
+				want = "new"
+				if err := b.Invalidate(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sent := link.sent.Load()
+			for range 100 {
+				wg.Go(func() {
+					v, err := a.Get(t.Context(), "k")
+					if meanwhile == "an error" && !errors.Is(err, boom) || meanwhile != "an error" && (v != want || err != nil) {
+						t.Errorf("%s meanwhile: %q, %v", meanwhile, v, err)
+					}
+				})
+			}
+			synctest.Wait()
+			if n := link.sent.Load() - sent; n != 0 {
+				t.Errorf("%s meanwhile: 100 callers sent %d commands", meanwhile, n)
+			}
+			close(gate)
+			wg.Wait()
+			if n := loads.Load(); n > 2 || n > 1 && meanwhile != "an invalidation elsewhere" {
+				t.Errorf("%s meanwhile: %d loads", meanwhile, n)
+			}
+		})
+	}
+}

@@ -74,6 +74,32 @@ func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOp
 	return c.result(&e, res.Value.layer, s, res.Value.stale)
 }
 
+// fromLoad waits for the load of the key that this process is at, under a lease, and asks no node. What the load brings counts if it was stored: then the lease was there from
+// before the caller came until after, and no invalidation came in between. Else the caller goes on as if there had been no load. So it does where a load that fails might be made up for
+// by what the owner has, and in the gutter, whose leases say nothing of the owner.
+func (c *Cache[V]) fromLoad(ctx context.Context, s *slot[V], load loader[V], o GetOptions) (Result[V], bool, error) {
+	if load == nil || o.NoFill || s.gutter || c.cfg.StaleIfError > 0 || c.recursion(ctx, s.key) != nil {
+		return Result[V]{}, false, nil
+	}
+	wait, joined := c.misses.flight(ctx, c.client.limiter).Join(ctx, s.key)
+	if !joined {
+		return Result[V]{}, false, nil
+	}
+	c.counters.waiting.Add(1)
+	res, err := wait.Get(ctx)
+	c.counters.waiting.Add(-1)
+	switch {
+	case err == nil && tooLate(res, s):
+		return Result[V]{}, false, nil
+	case err != nil:
+		return Result[V]{Node: s.nodeID()}, true, err
+	}
+	e := res.Value.entry
+	c.own(&e)
+	r, err := c.result(&e, res.Value.layer, s, res.Value.stale)
+	return r, true, err
+}
+
 // gather is the flight of a miss.
 func (c *Cache[V]) gather(ctx context.Context, s *slot[V], load loader[V], o GetOptions) (stampede.Result[outcome[V]], error) {
 	mode := stampede.Miss

@@ -26,6 +26,7 @@ type slot[V any] struct {
 	// process that came back from a snapshot may hold a lease again that an invalidation had deleted.
 	session *redisnode.Session
 
+	again   int                     // which of a load's requests for the lease was answered: see nthToken
 	down    bool                    // the node did not answer this read: do not ask it again
 	cause   error                   // why this read failed at the node
 	replace bool                    // the bytes there are unusable: a lease is wanted although something is there

@@ -6,6 +6,7 @@ package client
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/go-shelf/shelf/internal/redisnode"
@@ -22,7 +23,9 @@ func (s *slot[V]) Take(ctx context.Context, token string, mode stampede.Mode) (s
 		return stampede.State[entry[V]]{}, errOwed
 	}
 	s.session, s.forced = s.node.Session(), mode == stampede.Force
-	reply, err := s.session.EvalImpatiently(ctx, wireCall(s.leaseCall(token, mode)), s.lateLease(s.session, token))
+	var reply any
+	var err error
+	s.again, reply, err = s.session.EvalAgain(ctx, func(try int) redisnode.Call { return wireCall(s.leaseCall(token, try, mode)) }, s.lateLease(s.session, token))
 	if err != nil {
 		s.c.counters.nodeErrors.Add(1)
 		return stampede.State[entry[V]]{}, err
@@ -30,21 +33,29 @@ func (s *slot[V]) Take(ctx context.Context, token string, mode stampede.Mode) (s
 	return s.taken(ctx, token, mode, reply)
 }
 
-// lateLease gives back a lease that came when nobody waited for it any more. The load went on without it, and gave it back as well; but that call may have
-// overtaken this one's request, of which a slow link has many under way. Then the next readers would wait for a lease that is nobody's.
-func (s *slot[V]) lateLease(session *redisnode.Session, token string) func(any, error) {
-	return func(reply any, err error) {
+// lateLease gives back a lease that a request was granted for whose reply nobody waited. Mostly another request of this load has taken it over since. But that may have overtaken
+// this one, of which a slow link has many under way: then the lease was granted when the load was over, and the next readers would wait for nobody.
+func (s *slot[V]) lateLease(session *redisnode.Session, token string) func(try int, reply any, err error) {
+	return func(try int, reply any, err error) {
 		if err != nil {
 			return
 		}
-		if r, err := invalidation.ParseLease(reply); err == nil && leaseStatus(r.Status) == stampede.Granted {
-			_, _ = session.Eval(context.Background(), wireCall(s.releaseCall(token, false))) // it ends by itself, if later
+		if r, err := invalidation.ParseLease(reply); err == nil && r.Status == invalidation.Granted {
+			_, _ = session.Eval(context.Background(), wireCall(invalidation.Release(s.names, nthToken(token, try), 0))) // it ends by itself, if later
 		}
 	}
 }
 
-// leaseCall chooses the script's mode. Where the bytes at the key are unusable, a miss must get its lease although something is there.
-func (s *slot[V]) leaseCall(token string, mode stampede.Mode) invalidation.Call {
+// nthToken is the token of a load's request for the lease: each has its own.
+func nthToken(token string, try int) string {
+	if try == 0 {
+		return token
+	}
+	return token + "." + strconv.Itoa(try)
+}
+
+// leaseCall chooses the script's mode, and lets the request take the lease over from those before it, which were not waited for. Where the bytes at the key are unusable, a miss must get its lease although something is there.
+func (s *slot[V]) leaseCall(token string, try int, mode stampede.Mode) invalidation.Call {
 	wire := invalidation.LeaseMiss
 	switch {
 	case mode == stampede.Force:
@@ -52,7 +63,11 @@ func (s *slot[V]) leaseCall(token string, mode stampede.Mode) invalidation.Call 
 	case mode == stampede.Refresh || s.replace:
 		wire = invalidation.LeaseRefresh
 	}
-	return invalidation.Lease(s.names, token, wire, s.c.cfg.LeaseTTL)
+	var earlier []string
+	for i := range try {
+		earlier = append(earlier, nthToken(token, i))
+	}
+	return invalidation.Lease(s.names, nthToken(token, try), wire, s.c.cfg.LeaseTTL, earlier...)
 }
 
 // taken reads the reply to a lease request.
@@ -171,7 +186,7 @@ func (s *slot[V]) Fill(ctx context.Context, token string, e entry[V]) (stampede.
 		s.c.counters.fillErrors.Add(1)
 		return stampede.LeaseLost, err
 	}
-	reply, err := s.session.EvalImpatiently(ctx, wireCall(s.fillCall(token, &e)), func(any, error) {}) // readers wait for it
+	reply, err := s.session.EvalImpatiently(ctx, wireCall(s.fillCall(token, &e))) // readers wait for it
 	if err != nil {
 		s.c.counters.fillErrors.Add(1)
 		return stampede.LeaseLost, err
@@ -193,7 +208,7 @@ func (s *slot[V]) fillCall(token string, e *entry[V]) invalidation.Call {
 		left += s.c.afterlife(e)
 	}
 	return invalidation.Fill(s.names, invalidation.Filling{
-		Token: token, Value: e.wire, TTL: left, Version: e.version, Negative: e.negative, Epoch: noEpoch,
+		Token: nthToken(token, s.again), Value: e.wire, TTL: left, Version: e.version, Negative: e.negative, Epoch: noEpoch,
 		// A forced load that finds no row replaces the entry of the row that there was, whatever version it had.
 		Replace: s.replace || (s.forced && e.negative), Generation: e.stamp, Tags: e.tags, Mark: s.mark,
 	})
@@ -234,7 +249,7 @@ func (s *slot[V]) releaseCall(token string, noStore bool) invalidation.Call {
 	if noStore {
 		keep = noStoreTTL
 	}
-	return invalidation.Release(s.names, token, keep)
+	return invalidation.Release(s.names, nthToken(token, s.again), keep)
 }
 
 // release is Release where nobody can use its error: a lease that is not given back ends with its TTL.

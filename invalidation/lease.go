@@ -85,12 +85,17 @@ type LeaseReply struct {
 //
 // A token must be new for every request: it is sent once and never again, not even after a
 // timeout, since the request that timed out may still be carried out later.
-func Lease(k Keys, token string, mode LeaseMode, ttl time.Duration) Call {
-	return Call{
-		Script: leaseScript,
-		Keys:   k.all(),
-		Args:   []any{tokenPrefix + token, mode.String(), millis(ttl)},
+//
+// A caller that asks once more, because the reply is late, gives the tokens of its requests that are unanswered as earlier: if one of them has been granted the lease, the new token
+// takes it over, and the earlier one is worth nothing from then on. A request that is still on its way may be granted later, when the lease is free again: release what it
+// was granted when its reply comes. The caller must not have read the source under an earlier token.
+func Lease(k Keys, token string, mode LeaseMode, ttl time.Duration, earlier ...string) Call {
+	args := make([]any, 3, 3+len(earlier))
+	args[0], args[1], args[2] = tokenPrefix+token, mode.String(), millis(ttl)
+	for _, t := range earlier {
+		args = append(args, tokenPrefix+t)
 	}
+	return Call{Script: leaseScript, Keys: k.all(), Args: args}
 }
 
 // ParseLease reads the reply to [Lease].

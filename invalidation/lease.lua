@@ -7,6 +7,7 @@
 -- ARGV  1 token ("t" and the caller's bytes, new for every request)
 --       2 mode: miss, refresh or force
 --       3 lifetime of the lease in ms
+--       4.. earlier tokens of the same caller, whose requests it has not waited for: a lease that one of them holds goes over to the new token
 -- reply { status, entry or nil, mark's version as 8 bytes or nil, generation as "seq cleared" or nil }
 --       granted   the token holds the lease now
 --       held      somebody else does
@@ -23,6 +24,15 @@
 -- The mark's version lets the reader see, before it stores, that its source lags behind. The generation is what
 -- the entry will be stored under (see clear and tag); it is made here if there is none.
 
+local function mine(holder)
+  for i = 4, #ARGV do
+    if holder == ARGV[i] then
+      return true
+    end
+  end
+  return false
+end
+
 local data, mode = entry(KEYS[1]), ARGV[2]
 local mark = floor(KEYS[3])
 local now = false
@@ -37,7 +47,7 @@ if mode ~= 'force' then
   local holder = redis.call('GET', KEYS[2])
   if holder == 'n' then
     return { 'nostore', data, mark, now }
-  elseif holder then
+  elseif holder and not mine(holder) then
     return { 'held', data, mark, now }
   end
 end

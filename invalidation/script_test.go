@@ -103,7 +103,8 @@ func randomStep(r *rand.Rand, k invalidation.Keys, s *shelf) step {
 	}
 	switch op {
 	case 0, 1:
-		return step{invalidation.Lease(k, token, mode, life), parsing(invalidation.ParseLease), s.TakeLease(token, mode, ttl, 0)}
+		earlier := pick(r, [][]string{nil, nil, {"A"}, {"x", "B"}, {"A", "n"}})
+		return step{invalidation.Lease(k, token, mode, life, earlier...), parsing(invalidation.ParseLease), s.TakeLease(token, mode, ttl, 0, earlier...)}
 	case 2, 3, 4:
 		f := invalidation.Filling{Token: token, Value: []byte(value), TTL: life, Version: version, Negative: negative, Replace: replace, Epoch: epoch, Generation: stamp, Mark: pick(r, []time.Duration{0, 0, life, 3 * life})}
 		return step{invalidation.Fill(k, f), parsing(invalidation.ParseFill), s.Fill(f, guards{})}
@@ -221,7 +222,10 @@ func TestEveryGuardIsNeeded(t *testing.T) {
 		{"lease", "mode ~= 'force'", "mode == 'miss'"},
 		{"lease", "mode ~= 'force'", "true"},
 		{"lease", "holder == 'n'", "holder == 'x'"},
-		{"lease", "elseif holder then", "elseif false then"},
+		{"lease", "elseif holder and not mine(holder) then", "elseif false then"},
+		{"lease", "and not mine(holder)", ""},
+		{"lease", "holder == ARGV[i]", "true"},
+		{"lease", "for i = 4", "for i = 5"},
 		{"lease", "'PX', ARGV[3]", "'PX', 1"},
 		{"lease", "return { 'granted', data, mark, now }", "return { 'granted', data, false, now }"},
 		{"lease", "return { 'held', data, mark, now }", "return { 'held', false, mark, now }"},

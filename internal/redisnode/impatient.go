@@ -5,6 +5,8 @@ package redisnode
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
@@ -60,11 +62,34 @@ func (q *reads) queueUp(key, beside string) (*read, error) {
 	return r, nil
 }
 
-// EvalImpatiently is Eval that waits for patience only, where some of the node's replies are slow, see pace: all readers of a key wait for its lease and its fill.
-// What it has left goes on to its end without it, for the timeout at most; then late is told of the outcome, once, from another goroutine, for which Close waits.
-// The error is a timeout, which is not counted against the node: the outcome will be.
-func (s *Session) EvalImpatiently(ctx context.Context, c Call, late func(reply any, err error)) (any, error) {
+// EvalAgain is Eval where some of the node's replies are slow, see pace: it waits for patience, then makes another call, and waits twice as long, and so on until the timeout
+// is used up, as reads do (getImpatiently). call gives the call of a try, from 0, and must allow for the earlier ones, which may be carried out
+// before it, after it, or never. It returns the try that was answered, or the last. What becomes of the others is told to late.
+func (s *Session) EvalAgain(ctx context.Context, call func(try int) Call, late func(try int, reply any, err error)) (try int, reply any, err error) {
 	patience := s.node.pace.patience()
+	for left := s.node.cfg.Timeout; ; try++ {
+		left -= patience
+		this := try
+		reply, err = s.evalFor(ctx, call(try), patience, func(reply any, err error) { late(this, reply, err) })
+		if left <= 0 || !errors.Is(err, errLeft) {
+			return try, reply, err
+		}
+		patience = min(2*patience, left)
+	}
+}
+
+// EvalImpatiently is Eval that waits for patience only, where some of the node's replies are slow, see pace. Its error is a timeout then, which is not counted against the node: the outcome
+// will be, of which nobody is told.
+func (s *Session) EvalImpatiently(ctx context.Context, c Call) (any, error) {
+	return s.evalFor(ctx, c, s.node.pace.patience(), func(any, error) {})
+}
+
+// errLeft is the error of a call that its caller has left.
+var errLeft = fmt.Errorf("later than most replies of the node: %w", os.ErrDeadlineExceeded)
+
+// evalFor is Eval that is waited for no longer than patience; 0: to its end. What its caller has left goes on without it, for the timeout at most; then late is told of the
+// outcome, once, from another goroutine, for which Close waits.
+func (s *Session) evalFor(ctx context.Context, c Call, patience time.Duration, late func(reply any, err error)) (any, error) {
 	if patience == 0 {
 		return s.Eval(ctx, c)
 	}
@@ -89,7 +114,7 @@ func (s *Session) EvalImpatiently(ctx context.Context, c Call, late func(reply a
 	case o := <-done:
 		return o.reply, o.err
 	case <-timer.C:
-		err = &Error{Node: s.node.cfg.ID, Op: c.op(), Err: os.ErrDeadlineExceeded}
+		err = &Error{Node: s.node.cfg.ID, Op: c.op(), Err: errLeft}
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

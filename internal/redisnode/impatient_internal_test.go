@@ -26,54 +26,76 @@ return 'done'`
 	return Script{Name: "busy", Source: source, SHA1: hex.EncodeToString(sum[:])}
 }()
 
-// TestEvalImpatiently: a script is left when the node's patience is over, and not before; its outcome is told, once, to whoever left it, before Close returns.
-func TestEvalImpatiently(t *testing.T) {
+// TestEvalAgain: a script is left when the node's patience is over, and not before; then the next call is made, until the timeout is used up. The outcome of each that was left is
+// told, once, before Close returns.
+func TestEvalAgain(t *testing.T) {
 	n, err := New(Config{ID: "a", Addr: redistest.Start(t, redistest.Config{}).Addr(), Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = n.Close() }()
-	late := make(chan Result, 10)
-	eval := func(ctx context.Context, ms int) (any, error, time.Duration) {
+	type outcome struct {
+		try   int
+		reply any
+		err   error
+	}
+	late := make(chan outcome, 100)
+	eval := func(ctx context.Context, ms ...int) (int, any, error, time.Duration) {
 		began := time.Now()
-		reply, err := n.Session().EvalImpatiently(ctx, Call{Script: busy, Args: []any{ms}}, func(reply any, err error) { late <- Result{reply, err} })
-		return reply, err, time.Since(began)
+		try, reply, err := n.Session().EvalAgain(ctx,
+			func(try int) Call { return Call{Script: busy, Args: []any{ms[min(try, len(ms)-1)]}} },
+			func(try int, reply any, err error) { late <- outcome{try, reply, err} })
+		return try, reply, err, time.Since(began)
+	}
+	told := func(what string, tries int) {
+		t.Helper()
+		for try := range tries {
+			if o := <-late; o != (outcome{try, "done", nil}) {
+				t.Errorf("%s: what was left ended with %+v, want try %d", what, o, try)
+			}
+		}
 	}
 	const long = 500 // ms
-	if reply, err, took := eval(t.Context(), long); reply != "done" || err != nil || took < long*time.Millisecond {
-		t.Errorf("a node whose replies are all alike: %v, %v after %v", reply, err, took)
+	if try, reply, err, took := eval(t.Context(), long); try != 0 || reply != "done" || err != nil || took < long*time.Millisecond {
+		t.Errorf("a node whose replies are all alike: %d, %v, %v after %v", try, reply, err, took)
 	}
-	n.pace.most.Store(int64(20 * time.Millisecond)) // no heartbeat sets it anew: the node does not run
-	if reply, err, _ := eval(t.Context(), 0); reply != "done" || err != nil {
-		t.Errorf("in time: %v, %v", reply, err)
+	n.pace.most.Store(int64(100 * time.Millisecond)) // no heartbeat sets it anew: the node does not run
+	if try, reply, err, _ := eval(t.Context(), 0); try != 0 || reply != "done" || err != nil {
+		t.Errorf("in time: %d, %v, %v", try, reply, err)
 	}
-	reply, err, took := eval(t.Context(), long)
-	if e := (*Error)(nil); reply != nil || !errors.As(err, &e) || e.Node != "a" || !IsTimeout(err) || !errors.Is(err, os.ErrDeadlineExceeded) || took > long*time.Millisecond/2 {
-		t.Errorf("late: %v, %v after %v", reply, err, took)
+	// The server does one thing at a time: the second has its answer when the first has, before its own patience, 200 ms, is over.
+	if try, reply, err, took := eval(t.Context(), 150, 0); try != 1 || reply != "done" || err != nil || took < 150*time.Millisecond {
+		t.Errorf("the first is late: try %d, %v, %v after %v", try, reply, err, took)
 	}
-	if r := <-late; r.Reply != "done" || r.Err != nil {
-		t.Errorf("what was left ended with %v, %v", r.Reply, r.Err)
+	told("the first is late", 1)
+	n.cfg.Timeout = 400 * time.Millisecond
+	try, reply, err, took := eval(t.Context(), 2*long, 0) // 100, 200, 100 ms
+	if e := (*Error)(nil); try != 2 || reply != nil || !errors.As(err, &e) || e.Node != "a" || !IsTimeout(err) || !errors.Is(err, os.ErrDeadlineExceeded) || took > 2*long*time.Millisecond {
+		t.Errorf("all are late: try %d, %v, %v after %v", try, reply, err, took)
 	}
+	n.cfg.Timeout = 5 * time.Second
+	told("all are late", 3)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
-	if _, err, _ := eval(ctx, long); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err, _ := eval(ctx, long); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the caller leaves: %v", err)
 	}
-	if r := <-late; r.Reply != "done" || r.Err != nil {
-		t.Errorf("what the caller left ended with %v, %v", r.Reply, r.Err)
-	}
+	told("the caller leaves", 1)
 	if n.State() != Up || n.breaker.shut("GET") != nil {
 		t.Errorf("the node is blamed: %v", n.State())
 	}
 
-	_, _, _ = eval(t.Context(), long)
+	if _, err := n.Session().EvalImpatiently(t.Context(), Call{Script: busy, Args: []any{long}}); !IsTimeout(err) {
+		t.Errorf("impatiently: %v", err)
+	}
+	_, _, _, _ = eval(ctx, long)
 	if err := n.Close(); err != nil {
 		t.Error(err)
 	}
 	if len(late) != 1 {
 		t.Errorf("when Close has returned, %d outcomes of 1 were told", len(late))
 	}
-	if _, err, _ := eval(t.Context(), 0); !errors.Is(err, ErrClosed) {
+	if _, _, err, _ := eval(t.Context(), 0); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }

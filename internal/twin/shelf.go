@@ -6,6 +6,7 @@ package twin
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/go-shelf/shelf/invalidation"
 )
@@ -67,7 +68,7 @@ func (c Cell) Floor() uint64 {
 }
 
 // TakeLease is lease.lua. now is the server's clock, for a generation that has to be made.
-func (s *Shelf) TakeLease(token string, mode invalidation.LeaseMode, ttl int64, now uint64) invalidation.LeaseReply {
+func (s *Shelf) TakeLease(token string, mode invalidation.LeaseMode, ttl int64, now uint64, earlier ...string) invalidation.LeaseReply {
 	if s.Grouped && s.Gen == (invalidation.Generation{}) {
 		s.Gen = invalidation.Generation{Seq: now, Cleared: now}
 	}
@@ -80,7 +81,7 @@ func (s *Shelf) TakeLease(token string, mode invalidation.LeaseMode, ttl int64, 
 		r.Status = invalidation.Found
 	case mode != invalidation.LeaseForce && s.Lease.Val == "n":
 		r.Status = invalidation.NoStore
-	case mode != invalidation.LeaseForce && s.Lease.Val != "":
+	case mode != invalidation.LeaseForce && s.Lease.Val != "" && !slices.ContainsFunc(earlier, func(e string) bool { return s.Lease.Val == "t"+e }):
 		r.Status = invalidation.Held
 	default:
 		r.Status = invalidation.Granted
