@@ -6,13 +6,14 @@ package localcache
 import (
 	"fmt"
 	"hash/maphash"
+	"math/bits"
 	"time"
 )
 
 // EntryOverhead is what an entry is charged against Config.MaxBytes besides its key's length and the size given at
-// Commit: list element, map slot and bookkeeping, with room for a V of up to three words (a pointer, a string, a
-// slice). A wider V has its width added to the size by whoever calls Commit. It is measured, not derived: 147 to 169
-// bytes, depending on how far the map is from its next doubling.
+// Commit: item, slots and bookkeeping, with room for a V of up to three words (a pointer, a string, a
+// slice). A wider V has its width added to the size by whoever calls Commit. It is 150 to 180 bytes for keys of up to 32 bytes, which lie
+// in the item and are charged all the same, depending on how far the shard's table is from its next doubling.
 const EntryOverhead = 176
 
 const (
@@ -44,6 +45,9 @@ type Config struct {
 	// item whose cost is at most MaxBytes or 1 MiB, whichever is smaller, always fits. A number that is given is
 	// used as it is, and an item fits if its cost is at most MaxBytes/Shards.
 	Shards int
+
+	// Origin is the moment from which Find counts. Zero means when New is called. It is from time.Now, with its monotonic reading: see Get.
+	Origin time.Time
 }
 
 // withDefaults checks cfg and replaces zeros by the documented defaults.
@@ -72,6 +76,9 @@ func (cfg Config) withDefaults() (Config, error) {
 			cfg.Shards /= 2
 		}
 	}
+	if cfg.Origin.IsZero() {
+		cfg.Origin = time.Now()
+	}
 	if cfg.shardEntries() < 1 || cfg.shardBytes() < EntryOverhead {
 		return cfg, fmt.Errorf("localcache: Shards is %d: leaves a shard no room for an entry (MaxEntries %d, MaxBytes %d)",
 			cfg.Shards, cfg.MaxEntries, cfg.MaxBytes)
@@ -82,20 +89,22 @@ func (cfg Config) withDefaults() (Config, error) {
 func (cfg Config) shardBytes() int64 { return cfg.MaxBytes / int64(cfg.Shards) }
 func (cfg Config) shardEntries() int { return cfg.MaxEntries / cfg.Shards }
 
-// Cache is a bounded cache of values of type V. All methods are safe for concurrent use; each takes one shard's lock
-// for a few dozen nanoseconds, Clear, Len, Bytes and Stats take every shard's in turn.
+// Cache is a bounded cache of values of type V. All methods are safe for concurrent use. Get, Find and Peek take no lock; the others take one
+// shard's for a few dozen nanoseconds, Clear, Len, Bytes and Stats every shard's in turn.
 //
 // Values are handed out as they were stored, not copied: a V that holds pointers or slices is shared by all readers
 // and must not be changed by any. The key of an entry is a copy of its own: one that was cut out of a larger string does not keep that alive.
 type Cache[V any] struct {
 	shards []shard[V]
-	mask   uint64
+	shift  uint         // of a key's hash, to the bits that choose its shard
 	seed   maphash.Seed // a new one a cache: nobody outside can aim keys at one shard
 
 	// origin is the zero of the cache's clock. Expiry is kept as nanoseconds since origin, and because New takes
 	// origin with its monotonic reading, a `now` from time.Now is compared on the monotonic clock: a wall clock
 	// that is set back an hour does not lengthen an entry's life by an hour.
 	origin time.Time
+
+	reads tally
 }
 
 // New returns an empty cache, or an error that names the field of cfg that is wrong.
@@ -106,9 +115,9 @@ func New[V any](cfg Config) (*Cache[V], error) {
 	}
 	c := &Cache[V]{
 		shards: make([]shard[V], cfg.Shards),
-		mask:   uint64(cfg.Shards - 1),
+		shift:  uint(64 - bits.TrailingZeros(uint(cfg.Shards))),
 		seed:   maphash.MakeSeed(),
-		origin: time.Now(),
+		origin: cfg.Origin,
 	}
 	for i := range c.shards {
 		c.shards[i].init(cfg.shardEntries(), cfg.shardBytes())
@@ -122,27 +131,56 @@ func New[V any](cfg Config) (*Cache[V], error) {
 // now is time.Now() as it came, with its monotonic reading. (Times without one, such as time.Date makes in tests,
 // work as long as every time given to the cache is of that kind; they follow the wall clock.) The monotonic clock may
 // stand still while the machine is suspended, and entries then live longer by the suspension.
-func (c *Cache[V]) Get(key string, now time.Time) (V, bool) {
-	return c.shard(key).get(key, c.since(now))
+func (c *Cache[V]) Get(key string, now time.Time) (v V, ok bool) {
+	if at := c.Find(key, c.since(now)); at != nil {
+		return *at, true
+	}
+	return v, false
+}
+
+// Find is Get for paths on which nanoseconds count: the value is not copied, and the time is what has passed since Config.Origin. It returns nil where Get returns false. What it
+// points to is shared with all readers and never changes: it is not to be written to, nor to be kept, since it keeps more than itself from being collected.
+func (c *Cache[V]) Find(key string, now time.Duration) *V {
+	hash := c.hash(key)
+	s := c.shard(hash)
+	i := s.held.index.find(hash, key)
+	switch {
+	case i == nil:
+		c.reads.miss()
+		return nil
+	case i.expires <= now:
+		c.reads.miss()
+		s.expire(i)
+		return nil
+	}
+	c.reads.hit()
+	i.mark()
+	return &i.value
 }
 
 // Peek is Get that leaves no trace: it counts nothing, drops nothing, and does not keep the entry from being evicted. It is
 // for those who may not use what they see for what the cache is for.
-func (c *Cache[V]) Peek(key string, now time.Time) (V, bool) {
-	return c.shard(key).peek(key, c.since(now))
+func (c *Cache[V]) Peek(key string, now time.Time) (v V, ok bool) {
+	hash := c.hash(key)
+	if i := c.shard(hash).held.index.find(hash, key); i != nil && i.expires > c.since(now) {
+		return i.value, true
+	}
+	return v, false
 }
 
 // Drop drops the entry of key, if there is one, and leaves the tickets of key as they are: for an entry that is no longer wanted though
 // nothing has happened to what it was read from. It counts as Invalidated.
 func (c *Cache[V]) Drop(key string) {
-	c.shard(key).drop(key)
+	hash := c.hash(key)
+	c.shard(hash).drop(hash, key)
 }
 
 // Invalidate drops the entry of key and makes every ticket of key that is out void, in one step under the shard's
 // lock. Once it has returned, no value read under an earlier ticket can be seen again. It costs the same for a key
 // that is not here, and must be called for it too: its value may be on the way.
 func (c *Cache[V]) Invalidate(key string) {
-	c.shard(key).invalidate(key)
+	hash := c.hash(key)
+	c.shard(hash).invalidate(hash, key)
 }
 
 // Clear drops every entry and makes every ticket void. It is for the moment at which invalidations may have been
@@ -164,10 +202,13 @@ func (c *Cache[V]) Len() int { return c.Stats().Entries }
 // Bytes returns the present cost of all entries, counted as Config.MaxBytes counts it.
 func (c *Cache[V]) Bytes() int64 { return c.Stats().Bytes }
 
-// shard returns the part of the cache that holds key.
-func (c *Cache[V]) shard(key string) *shard[V] {
-	return &c.shards[maphash.String(c.seed, key)&c.mask]
+// hash is what a key is looked up by: its shard by the highest bits, its place there by the lowest.
+func (c *Cache[V]) hash(key string) uint64 { return maphash.String(c.seed, key) | hashBit }
+
+// shard returns the part of the cache that holds the keys of a hash.
+func (c *Cache[V]) shard(hash uint64) *shard[V] {
+	return &c.shards[hash>>c.shift] // a shift by 64 gives 0
 }
 
-// since puts t on the cache's clock: nanoseconds since origin, held at the ends of an int64 (292 years).
-func (c *Cache[V]) since(t time.Time) int64 { return int64(t.Sub(c.origin)) }
+// since puts t on the cache's clock: what has passed since origin, held at the ends of an int64 (292 years).
+func (c *Cache[V]) since(t time.Time) time.Duration { return t.Sub(c.origin) }

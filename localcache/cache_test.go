@@ -82,7 +82,7 @@ func TestLargestItem(t *testing.T) {
 }
 
 // The bytes that a cache holds on the heap stay within what it counts, for a V of three words: at 60,000 entries, just
-// after the shards' maps have doubled, and at 100,000.
+// after the shards' tables have doubled, and at 100,000, when they have done so once more.
 func TestBytesCoverTheHeap(t *testing.T) {
 	for _, n := range []int{60_000, 100_000} {
 		keys := make([]string, n)

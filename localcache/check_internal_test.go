@@ -5,7 +5,7 @@ package localcache
 
 import "testing"
 
-// check fails the test if the parts of c contradict each other: queue and map, byte count and costs, bounds,
+// check fails the test if the parts of c contradict each other: queue and index, byte count and costs, bounds,
 // open tickets, and the shard that each key is in. It is called after every step of the tests that walk at random.
 func check[V any](t testing.TB, c *Cache[V]) {
 	t.Helper()
@@ -25,16 +25,15 @@ func checkEntries[V any](t testing.TB, c *Cache[V], i int) {
 	listed := make(map[string]bool, len(keys))
 	var bytes int64
 	for _, k := range keys {
-		at := s.held.index[k]
-		if at == nil {
-			t.Fatalf("shard %d: %q is in the list but not in the map", i, k)
+		e := s.held.index.find(c.hash(k), k)
+		if e == nil {
+			t.Fatalf("shard %d: %q is in the list but not in the index", i, k)
 		}
-		e := at.entry
 		if listed[k] {
 			t.Fatalf("shard %d: %q is in the list twice", i, k)
 		}
 		listed[k] = true
-		if c.shard(k) != s {
+		if c.shard(c.hash(k)) != s {
 			t.Fatalf("shard %d: %q belongs to another shard", i, k)
 		}
 		if least := int64(len(k)) + EntryOverhead; e.cost < least || e.cost > s.maxBytes {
@@ -42,10 +41,8 @@ func checkEntries[V any](t testing.TB, c *Cache[V], i int) {
 		}
 		bytes += e.cost
 	}
-	if len(keys) != len(s.held.index) {
-		t.Fatalf("shard %d: list has %d keys, the map %d", i, len(keys), len(s.held.index))
-	}
-	if s.held.hand != nil && s.held.index[s.held.hand.key] != s.held.hand {
+	checkIndex(t, &s.held.index, i, len(keys))
+	if hand := s.held.hand; hand != nil && s.held.index.find(hand.hash, hand.key) != hand {
 		t.Fatalf("shard %d: the hand is at %q, which is not there", i, s.held.hand.key)
 	}
 	if bytes != s.bytes {
@@ -60,6 +57,35 @@ func checkEntries[V any](t testing.TB, c *Cache[V], i int) {
 	}
 }
 
+// checkIndex: the table holds as many items as it says, each where a search finds it, and has room for searches to end.
+func checkIndex[V any](t testing.TB, x *index[V], i, keys int) {
+	t.Helper()
+	slots := x.table.Load().slots
+	live, used := 0, 0
+	for at := range slots {
+		hash, item := slots[at].hash.Load(), slots[at].item.Load()
+		switch {
+		case (hash > gone) != (item != nil):
+			t.Fatalf("shard %d: slot %d has hash %d and item %v", i, at, hash, item)
+		case item != nil && (item.hash != hash || x.find(hash, item.key) != item):
+			t.Fatalf("shard %d: a search for %q does not find slot %d", i, item.key, at)
+		case item != nil:
+			live++
+		case hash == gone && slots[(at+1)%len(slots)].hash.Load() == empty:
+			t.Fatalf("shard %d: slot %d is gone and could be empty", i, at)
+		}
+		if hash != empty {
+			used++
+		}
+	}
+	if live != keys || live != x.live || used != x.used {
+		t.Fatalf("shard %d: list has %d keys, the index %d and counts %d; %d slots are used, counted are %d", i, keys, live, x.live, used, x.used)
+	}
+	if 4*used > 3*len(slots) {
+		t.Fatalf("shard %d: %d of %d slots are used", i, used, len(slots))
+	}
+}
+
 func checkOpen[V any](t testing.TB, c *Cache[V], i int) {
 	t.Helper()
 	s := &c.shards[i]
@@ -68,7 +94,7 @@ func checkOpen[V any](t testing.TB, c *Cache[V], i int) {
 	}
 	ids := make(map[uint64]string, len(s.open))
 	for k, r := range s.open {
-		if c.shard(k) != s {
+		if c.shard(c.hash(k)) != s {
 			t.Fatalf("shard %d: tickets of %q belong to another shard", i, k)
 		}
 		if r.id == 0 || r.id > s.lastID {

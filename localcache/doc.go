@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Shelf Authors
 // SPDX-License-Identifier: MIT
 
-// Package localcache keeps the few hottest keys inside the process, so that reading one costs a lock and two hashes
-// instead of a round trip. It is bounded in bytes and in entries, forgets first what nobody has asked for lately (see sieve), and never
+// Package localcache keeps the few hottest keys inside the process, so that reading one costs a hash and a look,
+// without a lock, instead of a round trip. It is bounded in bytes and in entries, forgets first what nobody has asked for lately (see sieve), and never
 // serves an entry past its expiry.
 //
 // What makes it safe to put in front of a shared cache is the fill ticket. A value that is on its way here can be

@@ -43,7 +43,7 @@ type round struct {
 // many of the key's tickets are lost, until the key is filled, invalidated or cleared; a shard keeps at most 1,024
 // keys with open tickets and then makes those of an arbitrary key void, which costs that key a fill and no more.
 func (c *Cache[V]) Begin(key string) Ticket {
-	s := c.shard(key)
+	s := c.shard(c.hash(key))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.open[key]
@@ -83,7 +83,8 @@ func (s *shard[V]) makeRoom() {
 // fills. The others read the same value, or one of them a newer and one an older one whose invalidation is under way;
 // refusing them keeps a slow old reply from replacing a quick new one.
 func (c *Cache[V]) Commit(t Ticket, v V, size int64, expires, now time.Time) bool {
-	s := c.shard(t.key)
+	hash := c.hash(t.key)
+	s := c.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.open[t.key]
@@ -92,9 +93,8 @@ func (c *Cache[V]) Commit(t Ticket, v V, size int64, expires, now time.Time) boo
 		return false
 	}
 	delete(s.open, t.key)
-	e := entry[V]{value: v, expires: c.since(expires)}
-	at := c.since(now)
-	if e.expires <= at {
+	end, at := c.since(expires), c.since(now)
+	if end <= at {
 		s.count.RefusedExpired++
 		return false
 	}
@@ -102,12 +102,12 @@ func (c *Cache[V]) Commit(t Ticket, v V, size int64, expires, now time.Time) boo
 		s.count.RefusedSize++
 		return false
 	}
-	e.cost = size + int64(len(t.key)) + EntryOverhead
-	if e.cost > s.maxBytes {
+	cost := size + int64(len(t.key)) + EntryOverhead
+	if cost > s.maxBytes {
 		s.count.RefusedSize++
 		return false
 	}
-	s.put(t.key, e, at)
+	s.put(newItem(hash, t.key, v, cost, end), at)
 	s.count.Commits++
 	return true
 }
@@ -116,7 +116,7 @@ func (c *Cache[V]) Commit(t Ticket, v V, size int64, expires, now time.Time) boo
 // deferred right after Begin. A ticket is not to be used after Cancel: cancelling it twice may end another holder's in
 // its place, and committing it may do the other holder's fill. Neither can store a stale value.
 func (c *Cache[V]) Cancel(t Ticket) {
-	s := c.shard(t.key)
+	s := c.shard(c.hash(t.key))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.open[t.key]

@@ -153,7 +153,7 @@ func steps(t testing.TB, script []byte) {
 				c.Len(), c.Bytes(), c.Stats().Open, len(m.entries), m.bytes(), m.open())
 		}
 		for i, key := range queue(t, &c.shards[0]) {
-			if want := m.entries[len(m.entries)-1-i]; key != want.key || c.shards[0].held.index[key].marked != want.marked {
+			if want := m.entries[len(m.entries)-1-i]; key != want.key || c.shards[0].held.index.find(c.hash(key), key).marked.Load() != want.marked {
 				t.Fatalf("step %d, %s: %q at place %d of the queue, model has %+v", n, what, key, i, want)
 			}
 		}

@@ -4,16 +4,17 @@
 package localcache
 
 import (
-	"strings"
 	"sync"
+	"time"
 )
 
 // shard is one lock and everything behind it. Entries and tickets share the lock because Invalidate must end both in
-// one step; with two locks there would be a moment between them at which a fill slips through.
+// one step; with two locks there would be a moment between them at which a fill slips through. Reads of entries take none: see index.
 type shard[V any] struct {
-	mu sync.Mutex
+	held sieve[V] // first: its index's table is what every read begins with
+	_    [64]byte // keeps what changes off that cache line
 
-	held       sieve[V]
+	mu         sync.Mutex
 	bytes      int64 // sum of the entries' costs
 	maxBytes   int64
 	maxEntries int
@@ -21,16 +22,9 @@ type shard[V any] struct {
 	open   map[string]round // keys with tickets out; at most maxOpen
 	lastID uint64           // id of the newest round; rounds start at 1, so that the zero Ticket is void
 
-	count Stats // its gauges (Entries, Bytes, Open) are filled in only in a copy
+	count Stats // without reads, see tally; its gauges (Entries, Bytes, Open) are filled in only in a copy
 
-	_ [64]byte // keeps the next shard's lock off this one's cache line
-}
-
-// entry is a value, what it is charged, and when it ends on the cache's clock.
-type entry[V any] struct {
-	value   V
-	cost    int64
-	expires int64
+	_ [64]byte // keeps the next shard off this one's cache lines
 }
 
 func (s *shard[V]) init(maxEntries int, maxBytes int64) {
@@ -39,46 +33,24 @@ func (s *shard[V]) init(maxEntries int, maxBytes int64) {
 	s.open = make(map[string]round)
 }
 
-// get is on the path of every read: no defer, and nothing is written but a mark and a count.
-func (s *shard[V]) get(key string, now int64) (value V, ok bool) {
-	s.mu.Lock()
-	i := s.held.index[key]
-	switch {
-	case i == nil:
-		s.count.Misses++
-	case i.entry.expires > now:
-		s.count.Hits++
-		i.marked = true
-		value, ok = i.entry.value, true
-	default:
-		s.count.Misses++
-		s.count.Expired++
-		s.take(i)
-	}
-	s.mu.Unlock()
-	return value, ok
-}
-
-// put stores e under key, and evicts before that until both bounds will hold. The caller holds the lock and has made sure that e alone fits. A key that was there
-// is one that is wanted again.
-func (s *shard[V]) put(key string, e entry[V], now int64) {
-	i := s.held.index[key]
-	if i != nil {
-		s.bytes += e.cost - i.entry.cost
-		i.entry, i.marked = e, true
+// put stores an item, and evicts before that until both bounds will hold. The caller holds the lock and has made sure that it alone fits.
+func (s *shard[V]) put(i *item[V], now time.Duration) {
+	if old := s.held.index.find(i.hash, i.key); old != nil {
+		s.bytes += i.cost - old.cost
+		s.held.replace(old, i)
 		s.shrink(now, 0)
 		return
 	}
-	s.shrink(now, e.cost)
-	if len(s.held.index) >= s.maxEntries {
+	s.shrink(now, i.cost)
+	if s.held.index.live >= s.maxEntries {
 		s.evict(now)
 	}
-	s.held.add(strings.Clone(key), e) // the key may be cut out of a request of a megabyte
-	s.bytes += e.cost
+	s.held.add(i)
+	s.bytes += i.cost
 }
 
 // shrink evicts until there is room for so many bytes.
-func (s *shard[V]) shrink(now, room int64) {
+func (s *shard[V]) shrink(now time.Duration, room int64) {
 	for s.bytes > s.maxBytes-room {
 		s.evict(now)
 	}
@@ -86,9 +58,9 @@ func (s *shard[V]) shrink(now, room int64) {
 
 // evict drops the entry whose turn it is. One that was over anyway is counted as expired: evictions of live
 // entries are what says that the cache is too small.
-func (s *shard[V]) evict(now int64) {
+func (s *shard[V]) evict(now time.Duration) {
 	i := s.held.victim()
-	if i.entry.expires > now {
+	if i.expires > now {
 		s.count.Evicted++
 	} else {
 		s.count.Expired++
@@ -99,36 +71,37 @@ func (s *shard[V]) evict(now int64) {
 // take takes an item out.
 func (s *shard[V]) take(i *item[V]) {
 	s.held.remove(i)
-	s.bytes -= i.entry.cost
+	s.bytes -= i.cost
 }
 
-func (s *shard[V]) peek(key string, now int64) (value V, ok bool) {
+// expire drops an item that a read has found to be over, unless somebody else has taken it, or put a new one in its place, before the lock was had.
+func (s *shard[V]) expire(i *item[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := s.held.index[key]; i != nil && i.entry.expires > now {
-		return i.entry.value, true
+	if s.held.index.find(i.hash, i.key) == i {
+		s.count.Expired++
+		s.take(i)
 	}
-	return value, false
 }
 
-func (s *shard[V]) drop(key string) {
+func (s *shard[V]) drop(hash uint64, key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.remove(key)
+	s.remove(hash, key)
 }
 
 // remove is drop with the lock held.
-func (s *shard[V]) remove(key string) {
-	if i := s.held.index[key]; i != nil {
+func (s *shard[V]) remove(hash uint64, key string) {
+	if i := s.held.index.find(hash, key); i != nil {
 		s.take(i)
 		s.count.Invalidated++
 	}
 }
 
-func (s *shard[V]) invalidate(key string) {
+func (s *shard[V]) invalidate(hash uint64, key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.remove(key)
+	s.remove(hash, key)
 	if _, ok := s.open[key]; ok {
 		delete(s.open, key)
 		s.count.Voided++
@@ -138,7 +111,7 @@ func (s *shard[V]) invalidate(key string) {
 func (s *shard[V]) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.count.Invalidated += uint64(len(s.held.index))
+	s.count.Invalidated += uint64(s.held.index.live)
 	s.count.Voided += uint64(len(s.open))
 	s.held.clear()
 	s.bytes = 0

@@ -25,9 +25,11 @@ type Stats struct {
 // Refused is the number of commits that were refused, for any reason.
 func (st Stats) Refused() uint64 { return st.RefusedVoid + st.RefusedExpired + st.RefusedSize }
 
-// Stats sums over the shards, one after the other: each shard's numbers are of one moment, the whole is not.
+// Stats sums over the shards, one after the other: each shard's numbers are of one moment, the whole is not. Hits and misses are
+// counted apart, and exact.
 func (c *Cache[V]) Stats() Stats {
 	var sum Stats
+	sum.Hits, sum.Misses = c.reads.sum()
 	for i := range c.shards {
 		sum.add(c.shards[i].stats())
 	}
@@ -38,7 +40,7 @@ func (s *shard[V]) stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.count
-	st.Entries, st.Bytes, st.Open = len(s.held.index), s.bytes, len(s.open)
+	st.Entries, st.Bytes, st.Open = s.held.index.live, s.bytes, len(s.open)
 	return st
 }
 
