@@ -112,7 +112,7 @@ func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
 		distinct++
 		b.c.count(k, b.asked)
 		if b.c.l1 != nil {
-			if e := b.c.fromL1(k, b.asked); e != nil {
+			if e := b.c.fromL1(k, b.c.since(b.asked)); e != nil {
 				if !e.negative {
 					b.found[k] = b.c.copied(e.value)
 				}

@@ -37,8 +37,8 @@ type Cache[V any] struct {
 	views      []view   // of the cache's generation, one a node
 	clearDebts []string // the name under which a Clear is owed, one a node
 
-	hot *hotkey.Detector               // nil but with L1Hot
-	l1  *localcache.Cache[*l1Entry[V]] // nil with L1Off
+	hot *hotkey.Detector              // nil but with L1Hot
+	l1  *localcache.Cache[l1Entry[V]] // nil with L1Off
 
 	copies *copying // on other nodes than the owner; nil: none
 	warmth *warmth  // nil: nothing follows from how often the fleet reads a key
@@ -112,7 +112,7 @@ func (c *Cache[V]) makeL1() (err error) {
 	}
 	// The bytes are the bound; as many entries as they hold are welcome.
 	entries := max(1, c.cfg.L1MaxBytes/localcache.EntryOverhead)
-	c.l1, err = localcache.New[*l1Entry[V]](localcache.Config{MaxBytes: c.cfg.L1MaxBytes, MaxEntries: int(min(entries, math.MaxInt32))})
+	c.l1, err = localcache.New[l1Entry[V]](localcache.Config{MaxBytes: c.cfg.L1MaxBytes, MaxEntries: int(min(entries, math.MaxInt32)), Origin: c.opened})
 	return err
 }
 

@@ -78,8 +78,8 @@ type GetOptions struct {
 // ErrRecursiveLoad and ErrClosed. A node that fails is none, but for a cache that is itself the truth: nobody else can be asked there, and the error
 // is a *NodeError.
 func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
-	now := c.now()
-	e, err := c.first(ctx, key, GetOptions{}, now)
+	at := c.clock()
+	e, err := c.first(ctx, key, GetOptions{}, at)
 	switch {
 	case err != nil:
 		var none V
@@ -89,7 +89,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
 	case e != nil:
 		return c.copied(e.value), nil
 	}
-	r, err := c.beyond(ctx, key, nil, GetOptions{}, now)
+	r, err := c.beyond(ctx, key, nil, GetOptions{}, c.opened.Add(at))
 	return r.Value, err
 }
 
@@ -117,25 +117,27 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 	if c.cfg.Truth && o.Refresh {
 		o.Refresh, o.BypassL1 = false, true // what the owner has is the truth: that is what is asked for
 	}
-	now := c.now()
-	e, err := c.first(ctx, key, o, now)
+	at := c.clock()
+	e, err := c.first(ctx, key, o, at)
 	if err != nil {
 		return Result[V]{}, err
 	}
 	if e != nil {
-		return c.local(e, now)
+		return c.local(e, at)
 	}
-	return c.beyond(ctx, key, load, o, now)
+	return c.beyond(ctx, key, load, o, c.opened.Add(at))
 }
 
 // first is the part of the read path within this process. Most reads end here: it is kept short. Neither an entry nor an error: go on.
-func (c *Cache[V]) first(ctx context.Context, key string, o GetOptions, now time.Time) (*l1Entry[V], error) {
+func (c *Cache[V]) first(ctx context.Context, key string, o GetOptions, at time.Duration) (*l1Entry[V], error) {
 	if err := c.admit(ctx, key); err != nil {
 		return nil, err
 	}
-	c.count(key, now)                             // 1 count
+	if c.hot != nil { // 1 count
+		c.hot.Count(key, 0, c.opened.Add(at))
+	}
 	if c.l1 != nil && !o.BypassL1 && !o.Refresh { // 2 L1
-		if e := c.fromL1(key, now); e != nil {
+		if e := c.fromL1(key, at); e != nil {
 			return e, nil
 		}
 	}
@@ -244,8 +246,8 @@ func leftBy(ctx context.Context, err error) error {
 }
 
 // local is the answer of an L1 hit.
-func (c *Cache[V]) local(e *l1Entry[V], now time.Time) (Result[V], error) {
-	age := now.Sub(e.born)
+func (c *Cache[V]) local(e *l1Entry[V], at time.Duration) (Result[V], error) {
+	age := at - e.born
 	r := Result[V]{Layer: LayerL1, Node: c.client.nodeID(e.owner), Age: age, Version: e.version, Stale: age >= e.soft}
 	if e.negative {
 		return r, ErrNotFound

@@ -67,9 +67,9 @@ func (c *Cache[V]) countSize(key string, size int, now time.Time) {
 	}
 }
 
-// countKept is countSize for this process's own copy.
+// countKept is countSize for this process's own copy, which is large.
 func (c *Cache[V]) countKept(key string, size int, now time.Time) {
-	if c.hot != nil && size >= largeRead {
+	if c.hot != nil {
 		c.hot.Count(key, size-largeRead, now)
 	}
 }

@@ -11,39 +11,42 @@ import (
 	"github.com/go-shelf/shelf/localcache"
 )
 
-// l1Entry is what the in-process cache holds of an entry. It never changes.
+// l1Entry is what the in-process cache holds of an entry. It never changes. What a hit looks at comes first; times are by the cache's clock.
 type l1Entry[V any] struct {
 	value    V
-	version  uint64
-	born     time.Time // when the entry's age was zero, on this process's monotonic clock
-	owner    int       // the node it came from
-	size     int       // of its wire form, in bytes
-	negative bool
-	soft     time.Duration // the age from which it is stale
-	ends     time.Duration // the age from which it is not served; L1 keeps it longer for StaleIfError
+	ends     time.Duration       // from then on it is not served; L1 keeps it longer for StaleIfError
+	watch    *redisnode.Tracking // who tells when the entry changes; nil: nobody
+	began    time.Duration       // when watch did
+	owner    int                 // the node it came from
 	stamp    uint64
 	tags     []string
-	watch    *redisnode.Tracking // who tells when the entry changes; nil: nobody
+	size     int // of its wire form, in bytes
+	negative bool
+	version  uint64
+	born     time.Duration // when the entry's age was zero
+	soft     time.Duration // the age from which it is stale
 }
 
 // fromL1 is this process's own copy of a key, if there is one that may be served: its node still tells of changes, has done so within the last
 // second, and the cache has not been cleared. nil: there is none.
-func (c *Cache[V]) fromL1(key string, now time.Time) *l1Entry[V] {
-	e, ok := c.l1.Get(key, now)
-	if !ok {
+func (c *Cache[V]) fromL1(key string, at time.Duration) *l1Entry[V] {
+	e := c.l1.Find(key, at)
+	if e == nil {
 		return nil
 	}
-	if !c.serves(e, now) {
+	if !c.serves(e, at) {
 		c.counters.l1Doubted.Add(1)
 		return nil
 	}
-	c.countKept(key, e.size, now)
+	if e.size >= largeRead {
+		c.countKept(key, e.size, c.opened.Add(at))
+	}
 	return e
 }
 
 // serves says whether a copy may be served as what the owner has.
-func (c *Cache[V]) serves(e *l1Entry[V], now time.Time) bool {
-	return now.Sub(e.born) < e.ends && (e.watch == nil || e.watch.Fresh(now)) && c.views[e.owner].keeps(e.watch, e.stamp, e.tags)
+func (c *Cache[V]) serves(e *l1Entry[V], at time.Duration) bool {
+	return at < e.ends && (e.watch == nil || e.watch.FreshAfter(at-e.began)) && c.views[e.owner].keeps(e.watch, e.stamp, e.tags)
 }
 
 // ticket is a place in L1 that was asked for before the value was read (see localcache.Ticket). The zero ticket is for a key that is
@@ -93,11 +96,14 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 	if s.gutter {
 		left = min(left, gutterTTL-age)
 	}
-	kept := &l1Entry[V]{
-		version: e.version, born: asked.Add(-age), owner: s.owner, size: e.size, negative: e.negative, soft: e.soft,
-		stamp: e.stamp, tags: e.tags, watch: t.watch, ends: age + left,
-	}
 	expires := asked.Add(left)
+	kept := l1Entry[V]{
+		version: e.version, born: t.c.since(asked) - age, owner: s.owner, size: e.size, negative: e.negative, soft: e.soft,
+		stamp: e.stamp, tags: e.tags, watch: t.watch, ends: t.c.since(expires),
+	}
+	if t.watch != nil {
+		kept.began = t.c.since(t.watch.Began())
+	}
 	if extra := t.c.afterlife(e); extra > 0 {
 		expires = asked.Add(e.hard - age + extra)
 	}
@@ -105,7 +111,7 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 		kept.value = t.c.copied(e.value)
 	}
 	// What the value takes in memory is not known; what it takes when it is encoded is a fair guess. Its tags can be as large as 16 KiB.
-	size := int64(unsafe.Sizeof(*kept)) + int64(e.size)
+	size := int64(unsafe.Sizeof(kept)) + int64(e.size)
 	for _, tag := range e.tags {
 		size += int64(unsafe.Sizeof(tag)) + int64(len(tag))
 	}
@@ -122,5 +128,9 @@ func (t ticket[V]) cancel() {
 	}
 }
 
-// now is time.Now with one reading of a clock instead of two: what a step of the wall clock changes does not matter to ages and times to live.
-func (c *Cache[V]) now() time.Time { return c.opened.Add(time.Since(c.opened)) }
+// clock is the cache's clock: what has passed since it was made. It is one reading of one clock, where time.Now reads two, and comparing such times
+// takes an instruction. A clock that a goroutine sets now and then would cost less still, and would say of a process that was stopped, or got no processor, for a minute that none has passed.
+func (c *Cache[V]) clock() time.Duration { return time.Since(c.opened) }
+
+// since is a time as clock has it.
+func (c *Cache[V]) since(t time.Time) time.Duration { return t.Sub(c.opened) }

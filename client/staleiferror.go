@@ -112,7 +112,7 @@ func (c *Cache[V]) fromSpareL1(s *slot[V], o GetOptions) (Result[V], bool) {
 	if !ok {
 		return Result[V]{}, false
 	}
-	return Result[V]{Value: c.copied(e.value), Layer: LayerL1, Age: now.Sub(e.born), Version: e.version}, true
+	return Result[V]{Value: c.copied(e.value), Layer: LayerL1, Age: c.since(now) - e.born, Version: e.version}, true
 }
 
 // spareL1 is this process's copy of a key whose owner did not answer. L1 itself drops it when it is too old for this, too.
@@ -122,7 +122,7 @@ func (c *Cache[V]) spareL1(s *slot[V], o GetOptions, now time.Time) (*l1Entry[V]
 	}
 	e, ok := c.l1.Peek(s.key, now)
 	ok = ok && !e.negative && c.views[e.owner].unrevoked(e.stamp, e.tags) && !c.owesTag(e.owner, e.tags)
-	return e, ok
+	return &e, ok
 }
 
 // outdate drops this process's copy of a key that is only kept for the case that nobody answers, now that the owner has: what it answered is what counts, also
@@ -132,7 +132,7 @@ func (c *Cache[V]) outdate(s *slot[V]) {
 		return
 	}
 	now := time.Now()
-	if e, ok := c.l1.Peek(s.key, now); ok && !c.serves(e, now) {
+	if e, ok := c.l1.Peek(s.key, now); ok && !c.serves(&e, c.since(now)) {
 		c.l1.Drop(s.key)
 	}
 }

@@ -95,9 +95,13 @@ func newTracking(n *Node) *Tracking {
 // Why an answer proves that: the listener's answer stands behind all pushes that the server wrote before it, in one
 // stream that is read by one goroutine. A fill connection that answers was not closed by the server before that command
 // came, so until then the server remembered what was read through it.
-func (t *Tracking) Fresh(now time.Time) bool {
-	return int64(now.Sub(t.began)) < t.until.Load()
-}
+func (t *Tracking) Fresh(now time.Time) bool { return t.FreshAfter(now.Sub(t.began)) }
+
+// FreshAfter is Fresh for the moment that comes so long after [Tracking.Began], for those who keep times as numbers.
+func (t *Tracking) FreshAfter(passed time.Duration) bool { return int64(passed) < t.until.Load() }
+
+// Began is when t was made, before any read through it.
+func (t *Tracking) Began() time.Time { return t.began }
 
 // Over reports whether t has ended. It costs one atomic load.
 func (t *Tracking) Over() bool { return t.until.Load() == ended }
