@@ -16,11 +16,6 @@ import (
 // takes three replies more of a node that is slow to reply.
 const slowTimes = 2
 
-// mgetSlow is MGet for a node of which some replies are slow: nobody waits for this one.
-func (s *Session) mgetSlow(ctx context.Context, keys []string) ([][]byte, error) {
-	return s.mget(ctx, slowTimes*s.node.cfg.Timeout, keys)
-}
-
 // getImpatiently is GetBeside of a node of which some replies are slow, see pace: it waits for patience, then asks anew, over another connection, and waits
 // twice as long, and so on until the timeout is used up. What it has left goes on to its end, without it: the connection stays good.
 func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience time.Duration) (value, besideValue []byte, err error) {
@@ -32,12 +27,11 @@ func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience 
 		if err != nil {
 			return nil, nil, err
 		}
-		select {
-		case <-r.done:
+		if r.wait(ctx, timer.C) {
 			return r.answer()
-		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
-		case <-timer.C:
 		}
 		if left <= 0 { // the command says for itself what became of it
 			return nil, nil, &Error{Node: n.cfg.ID, Op: "GET", Err: os.ErrDeadlineExceeded}
@@ -48,17 +42,14 @@ func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience 
 }
 
 // queueUp queues a read, and sees that somebody works off the queue.
-func (q *reads) queueUp(key, beside string) (*read, error) {
+func (q *reads) queueUp(key, beside string) (read, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return nil, &Error{Node: q.node.cfg.ID, Op: "GET", Err: ErrClosed}
+		return read{}, &Error{Node: q.node.cfg.ID, Op: "GET", Err: ErrClosed}
 	}
 	r := q.join(key, beside)
-	if q.busy < q.node.cfg.wires() { // as many as there are: a slow one keeps its slot
-		q.busy++
-		q.workers.Go(q.drain)
-	}
+	q.staff()
 	return r, nil
 }
 

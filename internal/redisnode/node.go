@@ -65,7 +65,7 @@ func newNode(cfg Config, o redis.Options) *Node {
 	n := &Node{cfg: cfg, options: o, done: make(chan struct{}), sessions: map[*Session]struct{}{}, failures: &failures{tell: cfg.OnRefusal}}
 	n.breaker = newBreaker(cfg.ID, n.changed)
 	n.pace.timeout = cfg.Timeout
-	n.reads.node, n.reads.byKey = n, make(map[string]*read)
+	n.reads.node, n.reads.opened = n, time.Now()
 	n.reads.slots = min(readSlots, cfg.wires())
 	n.tracking.news = make(chan struct{}, 1)
 	n.addr.Store(&o.Addr)

@@ -65,18 +65,23 @@ func (s *Session) mget(ctx context.Context, limit time.Duration, keys []string) 
 	if len(keys) == 0 {
 		return [][]byte{}, nil
 	}
-	l, err := s.open(ctx, "MGET", limit)
-	if err != nil {
-		return nil, err
-	}
 	values := make([][]byte, len(keys))
-	if err = l.send(append([]string{"MGET"}, keys...)...); err == nil {
-		err = l.values(values)
-	}
-	if err = s.done(ctx, l, "MGET", err); err != nil {
+	if err := s.mgetInto(ctx, limit, keys, values); err != nil {
 		return nil, err
 	}
 	return values, nil
+}
+
+// mgetInto is mget with the memory for the values given: one for each key.
+func (s *Session) mgetInto(ctx context.Context, limit time.Duration, keys []string, values [][]byte) error {
+	l, err := s.open(ctx, "MGET", limit)
+	if err != nil {
+		return err
+	}
+	if err = l.sendTo("MGET", keys); err == nil {
+		err = l.values(values)
+	}
+	return s.done(ctx, l, "MGET", err)
 }
 
 // Eval runs a script: EVALSHA, and EVAL if the server does not know the script (any more). A nil
@@ -199,16 +204,25 @@ func runChanged(err error) bool { return errors.Is(err, ErrRunChanged) }
 // MGet is [Session.MGet] on the present session; again on the next one if the server's run changed, or if the
 // connection turned out to be dead (readAgain).
 func (n *Node) MGet(ctx context.Context, keys []string) ([][]byte, error) {
-	return n.mget(ctx, keys, (*Session).MGet)
+	if len(keys) == 0 {
+		return [][]byte{}, nil
+	}
+	values := make([][]byte, len(keys))
+	if err := n.mgetInto(ctx, n.cfg.Timeout, keys, values); err != nil {
+		return nil, err
+	}
+	return values, nil
 }
 
-func (n *Node) mget(ctx context.Context, keys []string, get func(*Session, context.Context, []string) ([][]byte, error)) ([][]byte, error) {
-	v, err := get(n.Session(), ctx, keys)
+func (n *Node) mgetInto(ctx context.Context, limit time.Duration, keys []string, values [][]byte) error {
+	err := n.Session().mgetInto(ctx, limit, keys, values)
 	for tries := 1; readAgain(err, tries); tries++ {
-		v, err = get(n.Session(), ctx, keys)
+		err = n.Session().mgetInto(ctx, limit, keys, values)
 	}
-	n.reads.learn(v)
-	return v, err
+	if err == nil {
+		n.reads.learn(values)
+	}
+	return err
 }
 
 // Eval is [Session.Eval] on the present session, and on the next one if the server's run changed,

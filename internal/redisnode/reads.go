@@ -4,7 +4,6 @@
 package redisnode
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -12,14 +11,16 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
 	// readSlots is how many reads (or batches of them) a node has under way at once, each over a wire of its own. Up to that many callers
 	// each have a command of their own, as with the bare driver.
 	readSlots = 4
+	// fewSlots is how many there are where callers are more than that: fewer commands with more keys each cost both sides less. A read that has been queued
+	// for as long as heldFor, and not for twice as long, has another one opened.
+	fewSlots = 2
+	heldFor  = time.Millisecond
 	// batchKeys and batchBytes bound one MGET: other commands of the node wait behind it.
 	batchKeys  = 64
 	batchBytes = 512 << 10
@@ -30,35 +31,29 @@ const (
 )
 
 // reads lets concurrent reads of one node share commands. A caller that finds a slot free sends its own GET.
-// The others queue, callers of one key as one entry, and a slot that comes free takes the queue with it in MGETs:
+// The others queue in batches, callers of one key in one place, and a slot that comes free takes a batch with it as one MGET:
 // the more callers, the larger the batches, so that ten thousand callers at once need some hundred commands and
 // not ten thousand turns at a connection.
 //
 // A queued read has not been sent when somebody joins it, and it leaves the queue before it is sent. So every
 // caller gets an answer to a command that was sent after it came: sharing makes no answer older.
 type reads struct {
-	node  *Node
-	slots int // readSlots, or less
+	node   *Node
+	slots  int       // readSlots, or less
+	opened time.Time // the zero of since
 
 	mu      sync.Mutex
-	busy    int // slots taken
-	queue   []*read
-	byKey   map[string]*read // what is in queue
-	size    int64            // estimate of the bytes of a value: up at once, down slowly
+	busy    int      // slots taken
+	flying  int      // reads that are under way
+	queue   []*batch // oldest first; all but the last are full, or what was split off of one
+	first   uint32   // the number of the first batch in queue; it wraps around
+	known   known    // what is in queue
+	last    int      // asks in the batch that was taken last
+	size    int64    // estimate of the bytes of a value: up at once, down slowly
 	closed  bool
-	workers sync.WaitGroup // each holds a slot
-}
-
-// read is one queued key. The fields below done are final when it is closed.
-type read struct {
-	key, beside string
-	since       time.Time
-	done        chan struct{}
-
-	callers int // that wait for it; final once it has left the queue
-
-	value, besideValue []byte // nil: missing
-	err                error
+	relief  *time.Timer // calls relieve
+	waking  bool        // it is set
+	workers sync.WaitGroup
 }
 
 // Get reads one value, on the present session, and on the next one if the server's run changed. A missing key is nil and
@@ -78,25 +73,15 @@ func (n *Node) GetBeside(ctx context.Context, key, beside string) (value, beside
 	if patience := n.pace.patience(); patience > 0 {
 		return n.getImpatiently(ctx, key, beside, patience)
 	}
-	r := n.reads.enter(key, beside)
-	if r == nil {
+	r, queued := n.reads.enter(key, beside)
+	if !queued {
 		defer n.reads.leave()
 		return n.getNow(ctx, key, beside)
 	}
-	select {
-	case <-r.done:
-		return r.answer()
-	case <-ctx.Done():
+	if !r.wait(ctx, nil) {
 		return nil, nil, ctx.Err()
 	}
-}
-
-// answer is what one of its callers gets of a read that is done.
-func (r *read) answer() (value, besideValue []byte, err error) {
-	if r.callers > 1 { // each has bytes of its own: a codec may decode in place
-		return bytes.Clone(r.value), r.besideValue, r.err
-	}
-	return r.value, r.besideValue, r.err
+	return r.answer()
 }
 
 func (n *Node) getNow(ctx context.Context, key, beside string) (v, b []byte, err error) {
@@ -152,173 +137,71 @@ func (n *Node) BatchKeys(most int) int {
 	return max(1, min(most, int(manyBytes/n.reads.size)))
 }
 
-// enter takes a slot (nil), or queues.
-func (q *reads) enter(key, beside string) *read {
+// enter takes a slot, or queues.
+func (q *reads) enter(key, beside string) (r read, queued bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.busy < q.slots || q.closed {
+	if q.closed || q.busy < q.slots && q.flying < q.slots && len(q.queue) == 0 {
 		q.busy++
-		return nil
+		q.flying++
+		return read{}, false
 	}
-	return q.join(key, beside)
-}
-
-// join queues a read. The caller holds mu, and somebody holds a slot.
-func (q *reads) join(key, beside string) *read {
-	r := q.byKey[key]
-	if r == nil || r.beside != beside { // callers of one key have the same second key, but for a caller of Get now and then
-		r = &read{key: key, beside: beside, since: time.Now(), done: make(chan struct{})}
-		q.byKey[key] = r
-		q.queue = append(q.queue, r)
-	}
-	r.callers++
-	return r
+	r = q.join(key, beside)
+	q.staff()
+	return r, true
 }
 
 // leave gives the slot back, or hands it to a worker for the queue: the caller has its answer and does not wait for others'.
 func (q *reads) leave() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) == 0 || q.closed {
-		q.busy--
-		return
-	}
-	q.workers.Go(q.drain)
+	q.busy--
+	q.flying--
+	q.staff()
 }
 
-// drain works off the queue and gives its slot back when there is nothing left.
-func (q *reads) drain() {
-	for {
-		batch := q.take()
-		if len(batch) == 0 {
-			return
-		}
-		keys := make([]string, len(batch), len(batch)+1)
-		for i, r := range batch {
-			keys[i] = r.key
-		}
-		keys, at := withBesides(keys, batch)
-		sent := time.Now()
-		get := (*Session).MGet
-		if q.node.pace.patience() > 0 {
-			get = (*Session).mgetSlow
-		}
-		values, err := q.node.mget(context.Background(), keys, get) // the timeout bounds it; callers leave by themselves
-		q.node.pace.ended(sent, err)
-		if len(batch) > 1 && IsTimeout(err) { // too much for one command, perhaps
-			q.mu.Lock()
-			q.size = max(q.size, batchBytes/int64(len(batch)/2))
-			q.mu.Unlock()
-		}
-		for i, r := range batch {
-			if r.err = err; err == nil {
-				r.value = values[i]
-				if r.beside != "" {
-					r.besideValue = values[at[r.beside]]
-				}
-			}
-		}
-		q.confirm(batch)
-		for _, r := range batch {
-			close(r.done)
-		}
+// staff sees that somebody works off the queue: at once, or before long. The caller holds mu.
+func (q *reads) staff() {
+	switch {
+	case len(q.queue) == 0 || q.closed:
+	case q.busy < q.enough():
+		q.busy++
+		q.workers.Go(q.drain)
+	case q.busy >= q.slots || q.waking:
+	case q.relief == nil:
+		q.waking, q.relief = true, time.AfterFunc(heldFor, q.relieve)
+	default:
+		q.waking = true
+		q.relief.Reset(heldFor)
 	}
 }
 
-// confirm asks by GET for what a caller of Get would be told is missing: MGET says the same of a list, and the answer must not depend on whether others read at
-// the same time. One more round trip, where somebody asked for a name that is not there.
-func (q *reads) confirm(batch []*read) {
-	var missing []*read
-	var commands []Command
-	for _, r := range batch {
-		if r.beside == "" && r.value == nil && r.err == nil {
-			missing, commands = append(missing, r), append(commands, Command{"GET", r.key})
-		}
-	}
-	results := q.node.DoMany(context.Background(), commands) // the timeout bounds it
-	for tries := 1; len(results) > 0 && readAgain(results[0].Err, tries); tries++ {
-		results = q.node.DoMany(context.Background(), commands)
-	}
-	for i, result := range results {
-		r := missing[i]
-		if r.err = result.Err; r.err == nil && result.Reply != nil { // it has come meanwhile
-			text, _ := result.Reply.(string)
-			r.value = []byte(text)
-		}
+// enough is how many slots are taken before a read waits for one of them. The caller holds mu.
+func (q *reads) enough() int {
+	switch {
+	case q.node.pace.patience() > 0:
+		return q.node.cfg.wires() // as many as there are: a slow one keeps its slot
+	case q.flying <= q.slots:
+		return q.slots
+	default:
+		return min(q.slots, fewSlots)
 	}
 }
 
-// withBesides appends the second keys of a batch, each once, and says where they are.
-func withBesides(keys []string, batch []*read) ([]string, map[string]int) {
-	at := make(map[string]int, 1)
-	for _, r := range batch {
-		if _, ok := at[r.beside]; !ok && r.beside != "" {
-			at[r.beside] = len(keys)
-			keys = append(keys, r.beside)
-		}
-	}
-	return keys, at
-}
-
-// take removes a batch from the queue; none gives the slot back. Reads that have waited for a whole timeout are answered here: the node is too slow
-// for what is asked of it, and those behind them should not wait as well.
-func (q *reads) take() []*read {
+// relieve opens another slot where reads have been queued for long.
+func (q *reads) relieve() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.queue) > 0 && time.Since(q.queue[0].since) > q.node.cfg.Timeout {
-		q.fail(&Error{Node: q.node.cfg.ID, Op: "GET", Err: redis.ErrPoolTimeout})
+	q.waking = false
+	if q.late() && q.busy < q.slots && !q.closed {
+		q.busy++
+		q.workers.Go(q.drain)
 	}
-	n := min(len(q.queue), q.batchLocked())
-	batch := q.queue[:n:n]
-	q.queue = q.queue[n:]
-	for _, r := range batch {
-		q.unlist(r)
-	}
-	if n == 0 {
-		q.busy--
-		q.queue = nil // let go of the array
-	}
-	return batch
+	q.staff()
 }
 
-// batch is how many keys one MGET for several callers should have.
-func (q *reads) batch() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.batchLocked()
-}
-
-func (q *reads) batchLocked() int {
-	if q.size == 0 {
-		return batchKeys
-	}
-	return min(batchKeys, int(max(1, batchBytes/q.size)))
-}
-
-// fail answers the first read of the queue with an error. The caller holds mu.
-func (q *reads) fail(err error) {
-	r := q.queue[0]
-	q.queue = q.queue[1:]
-	q.unlist(r)
-	r.err = err
-	close(r.done)
-}
-
-// refuse answers all that is queued with an error: the node is down.
-func (q *reads) refuse(err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.queue) > 0 {
-		q.fail(err)
-	}
-}
-
-// unlist takes a read off the table that others join by; another one of the same key may have taken its place.
-func (q *reads) unlist(r *read) {
-	if q.byKey[r.key] == r {
-		delete(q.byKey, r.key)
-	}
-}
+// late says that the oldest read has been queued for long. The caller holds mu.
+func (q *reads) late() bool { return len(q.queue) > 0 && time.Since(q.opened)-q.queue[0].asks[0].since >= heldFor }
 
 // learn takes the mean size of the values of a reply into the estimate.
 func (q *reads) learn(values [][]byte) {
@@ -346,9 +229,24 @@ func (q *reads) learnSize(total, found int) {
 func (q *reads) close() {
 	q.mu.Lock()
 	q.closed = true
-	for len(q.queue) > 0 {
-		q.fail(&Error{Node: q.node.cfg.ID, Op: "GET", Err: ErrClosed})
+	q.endAll(&Error{Node: q.node.cfg.ID, Op: "GET", Err: ErrClosed})
+	if q.relief != nil {
+		q.relief.Stop()
 	}
 	q.mu.Unlock()
 	q.workers.Wait()
+}
+
+// refuse answers all that is queued with an error: the node is down.
+func (q *reads) refuse(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.endAll(err)
+}
+
+// endAll is refuse for a caller that holds mu.
+func (q *reads) endAll(err error) {
+	for len(q.queue) > 0 {
+		q.pop().end(err)
+	}
 }

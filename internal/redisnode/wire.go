@@ -294,7 +294,12 @@ func (s *Session) keepWire(l *wire) {
 
 // send sends a command of these arguments.
 func (l *wire) send(args ...string) error {
-	l.w = appendCommand(l.w[:0], args)
+	return l.sendTo(args[0], args[1:])
+}
+
+// sendTo sends a command with its names.
+func (l *wire) sendTo(command string, names []string) error {
+	l.w = appendCommand(l.w[:0], command, names)
 	_, err := l.conn.Write(l.w)
 	if cap(l.w) > bufferSize { // the names of a large batch, once
 		l.w = nil
@@ -303,16 +308,21 @@ func (l *wire) send(args ...string) error {
 }
 
 // appendCommand appends a command in the protocol's form: an array of bulk strings.
-func appendCommand(w []byte, args []string) []byte {
+func appendCommand(w []byte, command string, args []string) []byte {
 	w = append(w, '*')
-	w = strconv.AppendInt(w, int64(len(args)), 10)
+	w = strconv.AppendInt(w, int64(1+len(args)), 10)
 	w = append(w, "\r\n"...)
+	w = appendBulk(w, command)
 	for _, arg := range args {
-		w = append(w, '$')
-		w = strconv.AppendInt(w, int64(len(arg)), 10)
-		w = append(w, "\r\n"...)
-		w = append(w, arg...)
-		w = append(w, "\r\n"...)
+		w = appendBulk(w, arg)
 	}
 	return w
+}
+
+func appendBulk(w []byte, s string) []byte {
+	w = append(w, '$')
+	w = strconv.AppendInt(w, int64(len(s)), 10)
+	w = append(w, "\r\n"...)
+	w = append(w, s...)
+	return append(w, "\r\n"...)
 }
