@@ -25,6 +25,8 @@ type batch struct {
 	asks []ask // in the order in which they came; none is added once it has left the queue
 	done chan struct{}
 	rest *batch // what was split off; final when it is done
+
+	sent, over, slow bool // the state of its command; guarded by the mu of reads
 }
 
 // read is one caller's place in a batch.
@@ -47,11 +49,20 @@ func (r *read) wait(ctx context.Context, late <-chan time.Time) bool {
 				return false
 			}
 		}
-		if r.at < len(r.in.asks) {
+		if !r.follow() {
 			return true
 		}
-		r.in, r.at = r.in.rest, r.at-len(r.in.asks)
 	}
+}
+
+// follow goes on to what was split off the batch, if that is where r is. For those who hold the mu of reads, or know that the batch is done: of the next one
+// they know nothing yet.
+func (r *read) follow() (moved bool) {
+	if r.at < len(r.in.asks) {
+		return false
+	}
+	r.in, r.at = r.in.rest, r.at-len(r.in.asks)
+	return true
 }
 
 // answer is what one of its callers gets of a read that is done.

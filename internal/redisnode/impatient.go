@@ -33,6 +33,7 @@ func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience 
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
+		n.reads.leaves(r)
 		if left <= 0 { // the command says for itself what became of it
 			return nil, nil, &Error{Node: n.cfg.ID, Op: "GET", Err: os.ErrDeadlineExceeded}
 		}

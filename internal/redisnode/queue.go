@@ -62,14 +62,18 @@ func (q *reads) pop() *batch {
 	return b
 }
 
-// drain works off the queue and gives its slot back when there is nothing left.
-func (q *reads) drain() {
+// drain works off the queue and gives its slot back when there is nothing left. In a crowd it lets those go first who have just been answered, or come at the
+// same time: what they read is in the next batch, which is the larger for it.
+func (q *reads) drain(crowded bool) {
 	var w work
+	if crowded {
+		runtime.Gosched()
+	}
 	for b := q.take(nil); b != nil; b = q.take(b) {
 		w.carry(q.node, b)
 		close(b.done)
 		if len(b.asks) > 1 {
-			runtime.Gosched() // its callers go first: what they read next is in the next batch, which is the larger for it
+			runtime.Gosched()
 		}
 	}
 }
@@ -80,23 +84,43 @@ func (q *reads) take(before *batch) *batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if before != nil {
+		before.over = true
 		q.flying -= len(before.asks)
+		if before.slow {
+			q.stuck--
+		}
 	}
 	q.expire()
-	if len(q.queue) == 0 || q.closed || q.busy > q.enough() && !q.late() {
+	if len(q.queue) == 0 || q.closed || q.running() > q.enough() && !q.late() {
 		q.busy--
 		q.staff()
 		return nil
 	}
-	if b, most := q.queue[0], q.batchLocked(); len(b.asks) > most { // more is known of the size of values than when they were queued
+	b := q.queue[0]
+	if most := q.batchLocked(); len(b.asks) > most { // more is known of the size of values than when they were queued
 		q.queue[0] = b.split(most)
-		q.flying += most
-		return b
+	} else {
+		q.pop()
 	}
-	b := q.pop()
+	b.sent = true
 	q.last = len(b.asks)
 	q.flying += len(b.asks)
+	q.crowd = max(q.flying, q.crowd-q.crowd/8-1)
 	return b
+}
+
+// leaves says that a caller does not wait for r any longer, of which it thinks that it is slow. If it is under way its slot does not count: others
+// that are queued would wait for it too.
+func (q *reads) leaves(r read) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for r.follow() {
+	}
+	if b := r.in; b.sent && !b.over && !b.slow {
+		b.slow = true
+		q.stuck++
+		q.staff()
+	}
 }
 
 // expire answers the reads that have been queued for as long as the timeout.

@@ -44,7 +44,9 @@ type reads struct {
 
 	mu      sync.Mutex
 	busy    int      // slots taken
+	stuck   int      // of them, what is known to be slow: somebody has left it
 	flying  int      // reads that are under way
+	crowd   int      // as many as are when a batch is taken: up at once, down slowly
 	queue   []*batch // oldest first; all but the last are full, or what was split off of one
 	first   uint32   // the number of the first batch in queue; it wraps around
 	known   known    // what is in queue
@@ -114,8 +116,10 @@ func readAgain(err error, tries int) bool {
 
 // deadConnection: an established connection was closed by the other side. What goes wrong while one is being made is something else.
 func deadConnection(err error) bool {
-	var making *connectError
-	if err == nil || errors.As(err, &making) {
+	if err == nil {
+		return false // before what follows takes memory
+	}
+	if making := (*connectError)(nil); errors.As(err, &making) {
 		return false
 	}
 	for _, dead := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
@@ -141,7 +145,7 @@ func (n *Node) BatchKeys(most int) int {
 func (q *reads) enter(key, beside string) (r read, queued bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.busy < q.slots && q.flying < q.slots && len(q.queue) == 0 {
+	if q.closed || q.busy < q.slots && q.flying < q.slots && !q.crowded() && len(q.queue) == 0 {
 		q.busy++
 		q.flying++
 		return read{}, false
@@ -164,10 +168,9 @@ func (q *reads) leave() {
 func (q *reads) staff() {
 	switch {
 	case len(q.queue) == 0 || q.closed:
-	case q.busy < q.enough():
-		q.busy++
-		q.workers.Go(q.drain)
-	case q.busy >= q.slots || q.waking:
+	case q.running() < q.enough():
+		q.hire()
+	case q.running() >= q.slots || q.waking:
 	case q.relief == nil:
 		q.waking, q.relief = true, time.AfterFunc(heldFor, q.relieve)
 	default:
@@ -176,32 +179,45 @@ func (q *reads) staff() {
 	}
 }
 
-// enough is how many slots are taken before a read waits for one of them. The caller holds mu.
-func (q *reads) enough() int {
-	switch {
-	case q.node.pace.patience() > 0:
-		return q.node.cfg.wires() // as many as there are: a slow one keeps its slot
-	case q.flying <= q.slots:
-		return q.slots
-	default:
-		return min(q.slots, fewSlots)
+// hire takes a slot for a worker, unless each connection for reads has one already.
+func (q *reads) hire() {
+	if q.busy < q.node.cfg.wires() {
+		q.busy++
+		crowded := q.crowded()
+		q.workers.Go(func() { q.drain(crowded) })
 	}
 }
+
+// running is how many slots are taken by commands that are not known to be slow. The caller holds mu.
+func (q *reads) running() int { return q.busy - q.stuck }
+
+// enough is how many are, when a read waits for one of them. The caller holds mu.
+func (q *reads) enough() int {
+	if q.crowded() {
+		return min(q.slots, fewSlots)
+	}
+	return q.slots
+}
+
+// crowded says that callers are more than can have a command each, or were a few commands ago: those that have just been answered have not come back yet,
+// perhaps. The caller holds mu.
+func (q *reads) crowded() bool { return max(q.flying, q.crowd) > q.slots }
 
 // relieve opens another slot where reads have been queued for long.
 func (q *reads) relieve() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waking = false
-	if q.late() && q.busy < q.slots && !q.closed {
-		q.busy++
-		q.workers.Go(q.drain)
+	if q.late() && q.running() < q.slots && !q.closed {
+		q.hire()
 	}
 	q.staff()
 }
 
 // late says that the oldest read has been queued for long. The caller holds mu.
-func (q *reads) late() bool { return len(q.queue) > 0 && time.Since(q.opened)-q.queue[0].asks[0].since >= heldFor }
+func (q *reads) late() bool {
+	return len(q.queue) > 0 && time.Since(q.opened)-q.queue[0].asks[0].since >= heldFor
+}
 
 // learn takes the mean size of the values of a reply into the estimate.
 func (q *reads) learn(values [][]byte) {

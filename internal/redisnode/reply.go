@@ -175,14 +175,25 @@ func (l *wire) bulk(h []byte, most int) ([]byte, error) {
 	if n > most {
 		return nil, nonsense(fmt.Sprintf("a value of at most %d bytes", most), h)
 	}
+	if n+2 <= l.r.Buffered() { // as most are
+		rest, _ := l.r.Peek(n + 2)
+		if rest[n] != '\r' || rest[n+1] != '\n' {
+			return nil, nonsense("the end of a value", rest[n:])
+		}
+		v := make([]byte, n)
+		copy(v, rest)
+		_, err = l.r.Discard(n + 2)
+		return v, err
+	}
 	v, err := l.take(n)
 	if err != nil {
 		return nil, err
 	}
-	if end, err := l.r.Peek(2); err != nil || end[0] != '\r' || end[1] != '\n' {
-		if err != nil {
-			return nil, unexpected(err)
-		}
+	end, err := l.r.Peek(2)
+	if err != nil {
+		return nil, unexpected(err)
+	}
+	if end[0] != '\r' || end[1] != '\n' {
 		return nil, nonsense("the end of a value", end)
 	}
 	_, err = l.r.Discard(2)

@@ -168,14 +168,16 @@ func (s *Session) connected(ctx context.Context, limit time.Duration) (*wire, er
 	if err := s.turn(ctx); err != nil {
 		return nil, err
 	}
-	l := s.wires.take(time.Now())
+	now := time.Now()
+	l := s.wires.take(now)
 	if l == nil {
 		var err error
 		if l, err = s.connect(ctx); err != nil {
 			return nil, err
 		}
+		now = time.Now()
 	}
-	deadline := time.Now().Add(limit)
+	deadline := now.Add(limit)
 	if callers, ok := ctx.Deadline(); ok && callers.Before(deadline) {
 		deadline = callers
 	}
