@@ -155,24 +155,31 @@ func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o Get
 		load = c.ownLoader()
 	}
 	at := c.place(key) // 4 ring
-	s := &at
 	var t ticket[V]
 	if !o.NoFill {
-		t = c.wantL1(s, now)
+		t = c.wantL1(&at, now)
 		defer t.cancel()
 	}
 	if o.Refresh {
-		return c.forced(ctx, s, load, o)
+		return c.forced(ctx, at.kept(), load, o)
 	}
-	if c.owes(s) { // after the ticket: see debts
+	if c.owes(&at) { // after the ticket: see debts
 		t.cancel()
-		return c.pastShelves(ctx, s, load, o, now)
+		return c.pastShelves(ctx, at.kept(), load, o, now)
 	}
-	return c.fromOwner(ctx, s, load, o, t, now)
+	if c.copies != nil || c.client.cfg.ReadFrom != ReadPrimary {
+		return c.fromOthers(ctx, at.kept(), load, o, t, now)
+	}
+	e, f, err := at.read(ctx, t.watch) // 5 owner
+	if err == nil && f == fresh {      // nothing is needed that a hit does not need
+		c.outdate(&at)
+		return c.hit(&at, &e, f, t, now)
+	}
+	return c.taken(ctx, at.kept(), &e, f, err, load, o, t, now)
 }
 
-// fromOwner is the read path beyond this process. asked is when the read began.
-func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
+// fromOthers is the read path beyond this process where others than the owner may be asked first.
+func (c *Cache[V]) fromOthers(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
 	if r, found, err := c.fromCopy(ctx, s, t, load, o, asked); found {
 		return r, err
 	}
@@ -183,6 +190,13 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 		return r, err
 	}
 	e, f, err := s.read(ctx, t.watch) // 5 owner
+	return c.taken(ctx, s, &e, f, err, load, o, t, asked)
+}
+
+// taken goes on from what the owner said. asked is when the read began.
+func (c *Cache[V]) taken(
+	ctx context.Context, s *slot[V], e *entry[V], f freshness, err error, load loader[V], o GetOptions, t ticket[V], asked time.Time,
+) (Result[V], error) {
 	if err == nil {
 		c.outdate(s)
 	}
@@ -199,19 +213,26 @@ func (c *Cache[V]) fromOwner(ctx context.Context, s *slot[V], load loader[V], o 
 			return r, err
 		}
 	case f == fresh || f == softened:
-		c.counters.l2Hits.Add(1)
-		c.countSize(s.key, e.size, asked)
-		t.commit(&e, s, asked, time.Now())
-		c.checkCopies(s)
+		r, err := c.hit(s, e, f, t, asked)
 		if f == softened && !o.NoFill && load != nil {
 			c.refreshBehind(ctx, s, load)
 		}
-		return c.result(&e, LayerL2, s, f == softened && e.ageAt(time.Now()) >= e.soft)
+		return r, err
 	}
 	if load == nil {
 		return c.noSource(s)
 	}
 	return c.miss(ctx, s, load, o, t, asked) // 6 miss, 7 load and fill
+}
+
+// hit is the answer that the owner's entry gives.
+func (c *Cache[V]) hit(s *slot[V], e *entry[V], f freshness, t ticket[V], asked time.Time) (Result[V], error) {
+	c.counters.l2Hits.Add(1)
+	c.countSize(s.key, e.size, asked)
+	now := c.now()
+	t.commit(e, s, asked, now)
+	c.checkCopies(s)
+	return c.result(e, LayerL2, s, f == softened && e.ageAt(now) >= e.soft)
 }
 
 // pastShelves is the read of a key whose invalidation has not got through: the loader is asked, and nothing is stored.
@@ -258,7 +279,7 @@ func (c *Cache[V]) local(e *l1Entry[V], at time.Duration) (Result[V], error) {
 
 // result is the answer that an entry gives.
 func (c *Cache[V]) result(e *entry[V], layer Layer, s *slot[V], stale bool) (Result[V], error) {
-	r := Result[V]{Layer: layer, Node: s.nodeID(), Age: e.ageAt(time.Now()), Version: e.version, Stale: stale}
+	r := Result[V]{Layer: layer, Node: s.nodeID(), Age: e.ageAt(c.now()), Version: e.version, Stale: stale}
 	if e.negative {
 		c.notThere()
 		return r, ErrNotFound

@@ -118,8 +118,8 @@ func (n naming) entry(name string) (key string, beside, ok bool) {
 
 // keys is all the names of a key, cut out of one string: a batch makes very many.
 func (n naming) keys(key string) invalidation.Keys {
-	data := n.prefix + key + n.suffix
-	names := markPrefix + data + leasePrefix + data + bodyPrefix + data
-	m, l := len(markPrefix)+len(data), len(leasePrefix)+len(data)
+	names := markPrefix + n.prefix + key + n.suffix + leasePrefix + n.prefix + key + n.suffix + bodyPrefix + n.prefix + key + n.suffix
+	data := len(n.prefix) + len(key) + len(n.suffix)
+	m, l := len(markPrefix)+data, len(leasePrefix)+data
 	return invalidation.Keys{Data: names[len(markPrefix):m], Lease: names[m : m+l], Mark: names[:m], Body: names[m+l:], Of: n.of}
 }

@@ -54,6 +54,12 @@ func (c *Cache[V]) slot(key string) *slot[V] {
 	return &s
 }
 
+// kept is a copy of s that may outlive its read. A read that the owner answers needs none: what it has of the slot is on its stack.
+func (s *slot[V]) kept() *slot[V] {
+	k := *s
+	return &k
+}
+
 func (c *Cache[V]) slotOf(key string) slot[V] {
 	names := c.names.keys(key)
 	i := c.client.ring.OwnerIndex(names.Data)

@@ -5,8 +5,8 @@ package invalidation
 
 import (
 	"fmt"
+	"math"
 	"strconv"
-	"strings"
 )
 
 // Group names what one cache keeps on a node beside its entries so that they can be invalidated together, without a scan:
@@ -37,22 +37,42 @@ func (g Generation) Holds(stamp uint64) bool {
 
 // ParseGeneration reads the bytes of Group.Generation. What is not one (nil, foreign bytes) is the zero Generation.
 func ParseGeneration(b []byte) Generation {
-	g, err := generation("", b)
-	if err != nil {
-		return Generation{}
-	}
+	g, _ := parseGeneration(b)
 	return g
 }
 
 func generation(script string, v any) (Generation, error) {
 	s, _ := text(v)
-	seq, cleared, _ := strings.Cut(s, " ")
-	n, err1 := strconv.ParseUint(seq, 10, 64)
-	c, err2 := strconv.ParseUint(cleared, 10, 64)
-	if err1 != nil || err2 != nil {
+	g, ok := parseGeneration(s)
+	if !ok {
 		return Generation{}, unexpected(script, "generation", v)
 	}
-	return Generation{Seq: n, Cleared: c}, nil
+	return g, nil
+}
+
+// parseGeneration allocates nothing: it is on the path of every read.
+func parseGeneration[B []byte | string](b B) (Generation, bool) {
+	seq, n := leadingNumber(b)
+	if n == 0 || n == len(b) || b[n] != ' ' {
+		return Generation{}, false
+	}
+	cleared, m := leadingNumber(b[n+1:])
+	if m == 0 || n+1+m != len(b) {
+		return Generation{}, false
+	}
+	return Generation{Seq: seq, Cleared: cleared}, true
+}
+
+// leadingNumber is the number that b begins with, and how long it is; of one that is too large the length is 0.
+func leadingNumber[B []byte | string](b B) (number uint64, length int) {
+	for ; length < len(b) && '0' <= b[length] && b[length] <= '9'; length++ {
+		digit := uint64(b[length] - '0')
+		if number > (math.MaxUint64-digit)/10 {
+			return 0, 0
+		}
+		number = 10*number + digit
+	}
+	return number, length
 }
 
 // Clear makes all entries of a group on a node unreadable, and refuses every fill whose lease was granted before. It costs the

@@ -341,3 +341,24 @@ func TestEveryGuardOfGenerationsIsNeeded(t *testing.T) {
 		}
 	}
 }
+
+// TestParseGeneration: what is read is two numbers with a space between them, and nothing else.
+func TestParseGeneration(t *testing.T) {
+	for text, want := range map[string]invalidation.Generation{
+		"7 3":                    {Seq: 7, Cleared: 3},
+		"0 0":                    {},
+		"18446744073709551615 1": {Seq: 18446744073709551615, Cleared: 1},
+		"1 18446744073709551615": {Seq: 1, Cleared: 18446744073709551615},
+		"18446744073709551616 1": {},
+		"1 99999999999999999999": {},
+		"":                       {}, "7": {}, "7 ": {}, " 7": {}, "7  3": {}, "7 3 ": {}, "7 3 1": {}, "-7 3": {}, "+7 3": {}, "7 3x": {}, "x7 3": {}, "7_0 3": {},
+	} {
+		if got := invalidation.ParseGeneration([]byte(text)); got != want {
+			t.Errorf("%q is %+v, want %+v", text, got, want)
+		}
+	}
+	b := []byte("1234567 1234")
+	if n := testing.AllocsPerRun(100, func() { _ = invalidation.ParseGeneration(b) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
