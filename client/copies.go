@@ -54,7 +54,8 @@ type copying struct {
 	most   int  // how many they cover where it cannot be read
 
 	splits  splits
-	flight  stampede.Flight[struct{}] // copies under way: one a key and node
+	runs    copyRuns                  // copies under way: one a key and node
+	flight  stampede.Flight[struct{}] // where they run
 	waiting atomic.Int64              // of them, those of every key that have no turn yet
 	turns   chan struct{}
 }

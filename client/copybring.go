@@ -7,7 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-shelf/shelf/invalidation"
@@ -37,26 +37,30 @@ func (c *Cache[V]) renew(ctx context.Context, cp *copySlot[V], e *entry[V], f fr
 		return
 	}
 	key, index, node, seen := cp.key, cp.index, cp.owner, cp.seen
-	c.copies.flight.Start(unscoped(ctx), copyRun(key, index), func(ctx context.Context, _ *stampede.Run) (struct{}, error) { //nolint:contextcheck // nobody waits for it
+	w := ifNobody
+	if f == absent {
+		w = ifGone
+	}
+	c.copyBehind(unscoped(ctx), copyName(key, index), w, func(ctx context.Context, r *copyRun, again bool) { //nolint:contextcheck // nobody waits for it
+		if again {
+			seen = whatever
+		}
+		began := time.Now()
 		switch left, softened := c.bring(ctx, key, index, node, k, seen, load); {
 		case softened: // its next reader would want it renewed as well, and so on until the owner is refreshed: with all its bytes, and a slow loader can take long
-			c.pause(ctx, refreshBackoff)
-		case left <= copyAhead:
-			c.pause(ctx, refreshYield) // another process has the lease, or the owner's entry is near its end, or something does not answer
+			c.copies.runs.rest(ctx, r, c.jittered(refreshBackoff), true)
+		case left <= copyAhead: // another process has the lease, or the owner's entry is near its end, or something does not answer, or the value's way takes longer than a lease lives
+			c.copies.runs.rest(ctx, r, c.jittered(max(refreshYield, 2*time.Since(began))), false)
 		}
-		return struct{}{}, nil
 	})
 }
-
-// copyRun names the making of one copy.
-func copyRun(key string, index int) string { return strconv.Itoa(index) + ":" + key }
 
 // copyFilled brings the copies of a key behind a fill at its owner, where every key has some.
 func (c *Cache[V]) copyFilled(s *slot[V], negative bool) {
 	if c.copies == nil || c.copies.fixed < 2 || s.gutter || negative {
 		return
 	}
-	c.copyAll(s, whatever)
+	c.copyAll(s, whatever, inAnyCase)
 }
 
 // checkCopies looks, now and then, whether a key that was read at its owner has the copies that every key has.
@@ -64,43 +68,47 @@ func (c *Cache[V]) checkCopies(s *slot[V]) {
 	if c.copies == nil || c.copies.fixed < 2 || s.gutter || c.draw() >= copyCheck {
 		return
 	}
-	c.copyAll(s, time.Time{})
+	c.copyAll(s, time.Time{}, ifNobody)
 }
 
-// copyAll brings the copies that every key has, unless one is there that is newer than seen.
-func (c *Cache[V]) copyAll(s *slot[V], seen time.Time) {
-	w := &c.copies.waiting
+// copyAll brings the copies that every key has, unless one is there that is newer than seen. w is for those that are being made.
+func (c *Cache[V]) copyAll(s *slot[V], seen time.Time, w wish) {
+	waiting := &c.copies.waiting
 	for i, node := range c.nodesOf(s.names.Data, c.copies.fixed) {
 		if i == 0 || c.client.nodes[node].Ailing() {
 			continue
 		}
-		if w.Add(1) > copiesWaiting {
-			w.Add(-1)
+		if waiting.Add(1) > copiesWaiting {
+			waiting.Add(-1)
 			c.counters.copiesSkipped.Add(1)
 			continue
 		}
-		key := s.key
-		started := c.copies.flight.Start(context.Background(), copyRun(key, i), func(ctx context.Context, _ *stampede.Run) (struct{}, error) {
-			defer w.Add(-1)
+		key, seen, first := s.key, seen, sync.OnceFunc(func() { waiting.Add(-1) })
+		started := c.copyBehind(context.Background(), copyName(key, i), w, func(ctx context.Context, _ *copyRun, again bool) {
+			defer first()
+			if again {
+				seen = whatever
+			}
 			select {
 			case c.copies.turns <- struct{}{}:
 				defer func() { <-c.copies.turns }()
 				c.bring(ctx, key, i, node, c.copies.fixed, seen, nil)
 			case <-ctx.Done():
 			}
-			return struct{}{}, nil
 		})
 		if !started {
-			w.Add(-1)
+			first()
 		}
 	}
 }
 
 // bring makes one copy: the lease on its node first, then a read of the owner that notes how far copies can be, then the fill, under that lease. It returns for how
 // long the copy lives (0: it was not made), and whether the entry is to be refreshed at its owner. Where the copy's node has one by now that is newer than seen, that will do.
+// A value that takes longer than copyLeaseTTL from its owner to the copy's node (20 MiB a second is what it may take) has no copies: its lease is over before the fill.
 func (c *Cache[V]) bring(ctx context.Context, key string, index, node, k int, seen time.Time, load loader[V]) (left time.Duration, softened bool) {
 	cp := c.copyAt(c.slot(key), index, node)
 	cp.seen = seen
+	began := time.Now()
 	token, ok := c.leaseCopy(ctx, &cp)
 	if !ok {
 		return 0, false
@@ -112,7 +120,7 @@ func (c *Cache[V]) bring(ctx context.Context, key string, index, node, k int, se
 		}
 	}()
 	e, ok := c.readForCopy(ctx, &cp, k, load)
-	if !ok || c.owesCopy(&cp) {
+	if !ok || c.owesCopy(&cp) || time.Since(began) > copyLeaseTTL { // then the body would be sent for nothing
 		return 0, false
 	}
 	if cp.stage(ctx, &e) != nil {

@@ -107,12 +107,16 @@ func (c *Cache[V]) atCopy(node int) func(key string) *slot[V] {
 }
 
 // voidAfterFill voids the copies of a key whose entry at the owner was replaced by a write that stores: they are of the row before. The record is
-// read after the fill: whoever has read the owner before that has noted by then how far copies can exist.
+// read after the fill: whoever has read the owner before that has noted by then how far copies can exist. Of an entry that was replaced in the gutter, whose owner cannot say
+// that, all that there may be go: readers who find the owner down look for a copy before they look there.
 func (c *Cache[V]) voidAfterFill(ctx context.Context, s *slot[V], version uint64, negative bool) []error {
-	if c.copies == nil || s.gutter {
+	if c.copies == nil {
 		return nil
 	}
 	b := &copyBounds{far: make(map[string]int)}
+	if s.gutter {
+		return c.voidCopies(ctx, []string{s.key}, b, func(string) uint64 { return version })
+	}
 	if !c.copies.record {
 		b.note(s.key, c.copies.void)
 	} else if record, _, err := s.node.Get(ctx, splitPrefix+s.names.Data); err == nil {

@@ -153,8 +153,11 @@ func (c *Cache[V]) forced(ctx context.Context, s *slot[V], load loader[V], o Get
 		}
 		out, err := c.fetch(ctx, s, load, stampede.Force, r)
 		if err == nil {
-			if out.filled {
-				_ = c.voidAfterFill(ctx, s, 0, out.entry.negative) // what was not reached is owed, and that nothing is stored anywhere is no error here
+			if out.filled { // what is not reached now is owed, and that nothing is stored anywhere is no error here
+				if !s.gutter { // who still finds the owner down has the old row there
+					_ = c.voidGutter(ctx, []string{s.key}, func(string) bool { return true }, func(string) uint64 { return 0 })
+				}
+				_ = c.voidAfterFill(ctx, s, 0, out.entry.negative)
 			}
 			c.dropLocal(s.key) // copies in this process are older than what was loaded
 		}
