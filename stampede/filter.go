@@ -17,40 +17,8 @@ const (
 	// FilterTrust is for how long a filter says "absent" after its feed was last read to the end, counted from when that was asked for.
 	FilterTrust = 2 * time.Second
 
-	filterPoll       = FilterTrust / 4 // between two readings of the feed
-	minRebuildEvery  = time.Second
-	maxExpectedKeys  = 1 << 32
-	minFalsePositive = 1e-9
-	maxFalsePositive = 0.5
+	filterPoll = FilterTrust / 4 // between two readings of the feed
 )
-
-// FilterConfig configures a [Filter]. ExpectedKeys must be given; every other zero means the default that its field names.
-type FilterConfig struct {
-	// ExpectedKeys is how many keys there are, or will be soon: 1 to 2^32. The filter takes ExpectedKeys*ln(1/FalsePositives)/(ln 2)^2 bits: 1.2 MB for a million keys at a
-	// hundredth; while it is rebuilt, twice that. Where there are more keys the next build takes room for them and a quarter more, and it comes at once when there are one and a half times
-	// as many.
-	ExpectedKeys int
-
-	// FalsePositives is the share of absent keys that the filter takes for known ones when it holds ExpectedKeys; 0 means 0.01; from 1e-9 to 0.5.
-	FalsePositives float64
-
-	// Keys gives all known keys to yield, in any order; more than once does no harm. It stops when yield returns false, and returns an error if it could not give
-	// them all. It must see every row that was committed before it was called: ask the database's primary, not a replica that lags. It runs behind the
-	// readers' backs, one call at a time, and its context ends with Run. nil: no filter is built; the additions of this process are told all the same.
-	Keys func(ctx context.Context, yield func(key string) bool) error
-
-	// RebuildEvery is how old a build may get, counted from when its scan began: by then a new one begins beside it, which forgets deleted rows and learns of rows that nobody added. A random tenth is taken
-	// off. A filter of twice that age (its builds fail) is not consulted. 0 means 1 h; at least 1 s.
-	RebuildEvery time.Duration
-
-	// Feed tells other processes of additions, and this one of theirs. nil: there is no other process that adds rows.
-	Feed FilterFeed
-	// Store keeps what one process has built for the others. nil: each builds its own. Only with a Feed.
-	Store FilterStore
-
-	// Draw gives numbers in [0, 1), as rand.Float64. It must be given.
-	Draw func() float64
-}
 
 // Filter is a Bloom filter of all known keys (B. Bloom, 1970): it says of a key that it is certainly absent, or that it may be there. It is
 // safe for concurrent use. It says "absent" only while all of this holds, else everything may be there:
@@ -91,15 +59,14 @@ type Filter struct {
 	scanned  time.Time  // when the scan began that the present set comes from
 	due      time.Time  // of the next build
 	at       FilterPosition
-	last     []byte    // the entry there
-	proven   time.Time // when the reading was sent that last came to the end
-	deaf     error     // why the feed could not be followed, the last time; nil since it was read to the end
-	owed     []digest  // additions that could not be sent; only Run takes some away
-	dropped  int       // how many more there were than are kept
-	recent   []digest  // additions that were sent in this history
-	many     bool      // there were more than are kept
-	basis    string    // the id of the build that the present set comes from
-	offer    time.Time // when to look at a newer build that somebody has stored; zero: there is none
+	last     []byte     // the entry there
+	proven   time.Time  // when the reading was sent that last came to the end
+	deaf     error      // why the feed could not be followed, the last time; nil since it was read to the end
+	owed     []digest   // additions that could not be sent; only Run takes some away
+	dropped  int        // how many more there were than are kept
+	recent   sentLately // additions that were sent in this history
+	basis    string     // the id of the build that the present set comes from
+	offer    time.Time  // when to look at a newer build that somebody has stored; zero: there is none
 }
 
 // filterSets are the set that is asked and the one that is being built. Additions go to both.
@@ -114,30 +81,6 @@ func NewFilter(cfg FilterConfig) (*Filter, error) {
 	f := &Filter{cfg: cfg, base: time.Now(), news: make(chan struct{}, 1), capacity: cfg.ExpectedKeys, why: errNotBuilt}
 	f.sets.Store(&filterSets{})
 	return f, nil
-}
-
-func (c FilterConfig) withDefaults() (FilterConfig, error) {
-	if c.FalsePositives == 0 {
-		c.FalsePositives = 0.01
-	}
-	if c.RebuildEvery == 0 {
-		c.RebuildEvery = time.Hour
-	}
-	switch {
-	case c.ExpectedKeys < 1 || c.ExpectedKeys > maxExpectedKeys:
-		return c, fmt.Errorf("stampede: ExpectedKeys is %d: must be from 1 to %d", c.ExpectedKeys, maxExpectedKeys)
-	case !(c.FalsePositives >= minFalsePositive && c.FalsePositives <= maxFalsePositive): // also catches NaN
-		return c, fmt.Errorf("stampede: FalsePositives is %v: must be 0 (meaning 0.01) or from %v to %v", c.FalsePositives, minFalsePositive, maxFalsePositive)
-	case c.RebuildEvery < minRebuildEvery:
-		return c, fmt.Errorf("stampede: RebuildEvery is %v: must be 0 (meaning 1h) or at least %v", c.RebuildEvery, minRebuildEvery)
-	case c.Keys == nil && c.Feed == nil:
-		return c, errors.New("stampede: Keys is nil: must be given where Feed is nil")
-	case c.Store != nil && c.Feed == nil:
-		return c, errors.New("stampede: Feed is nil: must be given where Store is")
-	case c.Draw == nil:
-		return c, errors.New("stampede: Draw is nil: must be given")
-	}
-	return c, nil
 }
 
 var (
@@ -256,69 +199,4 @@ func (f *Filter) signal() {
 	case f.news <- struct{}{}:
 	default:
 	}
-}
-
-// FilterStats is a snapshot of what a filter is and has done since it was made.
-type FilterStats struct {
-	Complete bool      // it is consulted now
-	Why      string    // why it is not, or why the last build failed though an older one still serves; "": all is well
-	Keys     int       // that the present set holds, about
-	Capacity int       // of the present set; the share of false positives grows when there are more keys
-	Bytes    int64     // of memory, the set that is being built included
-	Scanned  time.Time // when the scan began that the present set comes from; zero: there is none
-
-	Builds    uint64  // sets built by a scan of this process
-	Loads     uint64  // sets taken over from another process's build
-	Saves     uint64  // sets built by this process and stored for the others
-	Failures  uint64  // builds that failed
-	Gaps      uint64  // times that additions of others may have been lost
-	Owed      int     // additions of this process that the feed has not taken yet
-	Lookups   uint64  // questions while it was consulted
-	Absents   uint64  // those answered "absent"
-	Misses    uint64  // keys that were not there though it had not said so (Missed), deleted rows included
-	Estimated float64 // the share of false positives that the number of keys makes likely; 0 without a set
-}
-
-// Measured is the measured share of false positives: of the questions for keys that were not there, how many were not answered "absent". 0 before the
-// first such question. It tells of FalsePositives from some 10,000 of them on.
-func (s FilterStats) Measured() float64 {
-	if s.Misses == 0 {
-		return 0
-	}
-	return float64(s.Misses) / float64(s.Misses+s.Absents)
-}
-
-// Stats returns the filter's figures. It looks at every stripe, some microseconds.
-func (f *Filter) Stats() FilterStats {
-	now, sets := time.Now(), f.sets.Load()
-	s := FilterStats{
-		Complete: f.believed(now), Builds: f.builds.Load(), Loads: f.loads.Load(), Saves: f.saves.Load(), Failures: f.failures.Load(), Gaps: f.gaps.Load(),
-		Lookups: f.lookups.Load(), Absents: f.absents.Load(), Misses: f.falses.Load(),
-	}
-	for _, set := range []*filterBits{sets.current, sets.building} {
-		if set != nil {
-			s.Bytes += set.size()
-		}
-	}
-	if set := sets.current; set != nil {
-		s.Keys, s.Capacity, s.Estimated = set.keys(), set.capacity, set.likely()
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	why := f.why
-	switch {
-	case s.Complete || sets.current == nil:
-	case now.Sub(f.scanned) >= 2*f.cfg.RebuildEvery:
-		why = errors.Join(errOld, why)
-	default:
-		why = errors.Join(errSilent, why)
-	}
-	if f.deaf != nil && !s.Complete {
-		why = errors.Join(why, fmt.Errorf("the feed cannot be followed: %w", f.deaf))
-	}
-	if why != nil {
-		s.Why = why.Error()
-	}
-	s.Scanned, s.Owed = f.scanned, len(f.owed)+f.dropped
-	return s
 }

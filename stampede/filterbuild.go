@@ -26,7 +26,7 @@ func (f *Filter) Run(ctx context.Context) {
 	defer ticks.Stop()
 	var b *filterBuild
 	defer func() { b.end() }()
-	failed := 0
+	failed, told := 0, filterTold{why: errNotBuilt.Error()}
 	for ctx.Err() == nil {
 		if f.cfg.Feed != nil {
 			f.follow(ctx)
@@ -38,6 +38,7 @@ func (f *Filter) Run(ctx context.Context) {
 			b = f.begins(ctx)
 		}
 		b.lead(ctx)
+		f.tell(&told, time.Now())
 		select {
 		case <-ctx.Done():
 		case <-f.news:
@@ -152,9 +153,11 @@ func (b *filterBuild) lead(ctx context.Context) {
 func (b *filterBuild) run(ctx context.Context) error {
 	defer b.cancel()
 	if b.f.cfg.Store != nil {
-		if err := b.takeOver(ctx); err == nil {
+		err := b.takeOver(ctx)
+		if err == nil {
 			return nil
 		}
+		b.refused(err)
 		if b.offered {
 			return errOffer
 		}
@@ -170,6 +173,20 @@ func (b *filterBuild) run(ctx context.Context) error {
 		}
 	}
 	return b.scan(ctx)
+}
+
+// refused keeps for Stats that a build that is stored is of no use. That there is none, or that nobody answers, is no news.
+func (b *filterBuild) refused(err error) {
+	if !errors.Is(err, errBadSnapshot) {
+		return
+	}
+	b.f.mu.Lock()
+	defer b.f.mu.Unlock()
+	if b.f.era != b.era { // the gap has said why
+		return
+	}
+	b.f.why = err
+	b.f.signal() // for Tell: the scan that follows may be quick
 }
 
 // scan builds a set of what Keys gives, and stores it for the others.
@@ -213,7 +230,7 @@ func (f *Filter) publish(set *filterBits, era uint64) bool {
 		return false
 	}
 	f.sets.Store(&filterSets{f.sets.Load().current, set})
-	for _, own := range [][]digest{f.owed, f.recent} {
+	for _, own := range [][]digest{f.owed, f.recent.old.digests, f.recent.young.digests} {
 		for _, d := range own {
 			set.add(d)
 		}

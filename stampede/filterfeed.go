@@ -10,7 +10,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -56,7 +55,6 @@ const (
 	addDigests   = 64  // at most in an entry of an addition: some 600 bytes on a node, and a reading of many entries stays small
 	entryDigests = 512 // in one of additions that were owed, which may be many: 4 KiB
 	offerSpread  = 10 * time.Second
-	maxOwed      = 1 << 16 // additions that are kept to be sent, or to be sent again
 )
 
 var (
@@ -66,52 +64,12 @@ var (
 	errKind    = errors.New("the feed has an entry of a kind that this release does not know")
 )
 
-// announce appends additions to the feed. What it does not take is owed.
-func (f *Filter) announce(ctx context.Context, digests []digest) error {
-	for len(digests) > 0 {
-		part := digests[:min(len(digests), addDigests)]
-		at, err := f.cfg.Feed.Append(ctx, encodeAdded(part))
-		if err != nil {
-			f.mu.Lock()
-			f.owe(digests...)
-			f.mu.Unlock()
-			f.signal()
-			return err
-		}
-		f.sent(at, part)
-		digests = digests[len(part):]
-	}
-	return nil
-}
-
 func encodeAdded(digests []digest) []byte {
 	entry := append(make([]byte, 0, 1+8*len(digests)), entryAdded)
 	for _, d := range digests {
 		entry = binary.BigEndian.AppendUint64(entry, uint64(d))
 	}
 	return entry
-}
-
-// owe keeps additions that are to be sent, as many as there is room for. f.mu is held.
-func (f *Filter) owe(digests ...digest) {
-	room := min(len(digests), max(0, maxOwed-len(f.owed)))
-	f.owed = append(f.owed, digests[:room]...)
-	f.dropped += len(digests) - room
-}
-
-// sent notes additions that the feed has taken, in case that it forgets them. If it was another history than the one that is followed, which may have ended already, they are
-// sent once more: a gap hands on what is noted only once.
-func (f *Filter) sent(at FilterPosition, digests []digest) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if at.History != f.at.History {
-		f.owe(digests...)
-		f.signal()
-		return
-	}
-	room := min(len(digests), maxOwed-len(f.recent))
-	f.recent = append(f.recent, digests[:room]...)
-	f.many = f.many || room < len(digests)
 }
 
 // follow reads the feed to its end and sends what is owed. Only Run calls it.
@@ -162,47 +120,66 @@ func here() []byte {
 
 // take puts what was read into the sets. The error is why nothing is believed any more.
 func (f *Filter) take(r FilterReading) error {
-	if r.History != f.at.History {
-		return errHistory
-	}
-	if len(r.Entries) == 0 || r.Entries[0].ID != f.at.ID || !bytes.Equal(r.Entries[0].Data, f.last) {
-		return errLost
-	}
-	for _, e := range r.Entries[1:] {
-		if err := f.apply(e.Data); err != nil {
-			return err
-		}
+	at, last, err := r.from(f.at, f.last, f.apply)
+	if err != nil {
+		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e := r.Entries[len(r.Entries)-1]
-	f.at.ID, f.last = e.ID, e.Data
+	f.at, f.last = at, last
 	return nil
 }
 
+// from hands on the entries behind the one at a position, which must have come first, and returns the last one's position and bytes. The error is why what follows that
+// position is not known.
+func (r FilterReading) from(at FilterPosition, last []byte, apply func(entry []byte) error) (FilterPosition, []byte, error) {
+	if r.History != at.History {
+		return at, last, errHistory
+	}
+	if len(r.Entries) == 0 || r.Entries[0].ID != at.ID || !bytes.Equal(r.Entries[0].Data, last) {
+		return at, last, errLost
+	}
+	for _, e := range r.Entries[1:] {
+		if err := apply(e.Data); err != nil {
+			return at, last, err
+		}
+	}
+	e := r.Entries[len(r.Entries)-1]
+	return FilterPosition{at.History, e.ID}, e.Data, nil
+}
+
+// apply puts an entry into the sets.
 func (f *Filter) apply(entry []byte) error {
+	added, built, err := readEntry(entry)
+	f.put(added)
+	if built != "" {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if built != f.basis { // not all at the same moment
+			f.offer = time.Now().Add(time.Duration(f.cfg.Draw() * float64(min(offerSpread, f.cfg.RebuildEvery/10))))
+		}
+	}
+	return err
+}
+
+// readEntry reads an entry: what was added, or the id of a build that was stored. The error is why who reads it knows nothing any more.
+func readEntry(entry []byte) (added []digest, built string, err error) {
 	kind := byte(0)
 	if len(entry) > 0 {
 		kind = entry[0]
 	}
 	switch kind {
 	case entryAdded:
-		digests, err := decodeAdded(entry)
-		f.put(digests)
-		return err
+		added, err = decodeAdded(entry)
+		return added, "", err
 	case entryHere:
-		return nil
+		return nil, "", nil
 	case entryBuilt:
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if string(entry[1:]) != f.basis { // not all at the same moment
-			f.offer = time.Now().Add(time.Duration(f.cfg.Draw() * float64(min(offerSpread, f.cfg.RebuildEvery/10))))
-		}
-		return nil
+		return nil, string(entry[1:]), nil
 	case entryGap:
-		return errTold
+		return nil, "", errTold
 	default:
-		return fmt.Errorf("%w: it begins with %q", errKind, entry[:min(1, len(entry))])
+		return nil, "", fmt.Errorf("%w: it begins with %q", errKind, entry[:min(1, len(entry))])
 	}
 }
 
@@ -240,12 +217,7 @@ func (f *Filter) gap(why error) {
 	defer f.mu.Unlock()
 	f.forget(why)
 	f.at, f.last, f.proven = FilterPosition{}, nil, time.Time{}
-	recent, many := f.recent, f.many
-	f.recent, f.many = nil, false
-	f.owe(recent...)
-	if many {
-		f.dropped++
-	}
+	f.sendAgain()
 }
 
 // forget drops both sets. f.mu is held.
@@ -254,57 +226,4 @@ func (f *Filter) forget(why error) {
 	f.until.Store(0) // first, see Absent
 	f.sets.Store(&filterSets{})
 	f.why, f.basis, f.due = why, "", time.Time{}
-}
-
-// sendOwed sends what is owed, or, where that was too much to be kept, that something is lost. What is on its way stays owed until it has been taken: a set that is
-// published meanwhile must get it.
-func (f *Filter) sendOwed(ctx context.Context) {
-	for {
-		f.mu.Lock()
-		dropped, part := f.dropped, slices.Clone(f.owed[:min(len(f.owed), entryDigests)])
-		f.mu.Unlock()
-		entry := encodeAdded(part)
-		switch {
-		case dropped > 0:
-			entry, part = []byte{entryGap}, nil
-		case len(part) == 0:
-			return
-		}
-		at, err := f.cfg.Feed.Append(ctx, entry)
-		if err != nil || at.History != f.at.History {
-			return // once more, in the history that is followed
-		}
-		f.sent(at, part) // first: one that is published in between gets it twice
-		f.mu.Lock()
-		f.owed = f.owed[len(part):]
-		if part == nil {
-			f.dropped -= dropped // what was dropped meanwhile may have come after the entry
-		}
-		f.mu.Unlock()
-	}
-}
-
-// Close sends what is owed, once more, after Run has returned. The error says how many additions of this process others do not know of.
-func (f *Filter) Close(ctx context.Context) error {
-	for {
-		f.mu.Lock()
-		dropped, part, owed := f.dropped, slices.Clone(f.owed[:min(len(f.owed), entryDigests)]), f.dropped+len(f.owed)
-		f.mu.Unlock()
-		entry := encodeAdded(part)
-		switch {
-		case dropped > 0:
-			entry, part = []byte{entryGap}, nil
-		case len(part) == 0:
-			return nil
-		}
-		if _, err := f.cfg.Feed.Append(ctx, entry); err != nil {
-			return fmt.Errorf("stampede: %d additions to the filter of known keys were not sent: %w", owed, err)
-		}
-		f.mu.Lock()
-		f.owed = f.owed[len(part):]
-		if part == nil {
-			f.dropped -= dropped
-		}
-		f.mu.Unlock()
-	}
 }

@@ -104,7 +104,10 @@ func openStripe(id string, i int, sealed []byte) ([]byte, error) {
 	return sealed[len(head):n], nil
 }
 
-var errNoSnapshot = errors.New("no build is stored that could be used")
+var (
+	errNoSnapshot  = errors.New("no build is stored that could be used")
+	errBadSnapshot = errors.New("another process's build cannot be used")
+)
 
 // takeOver makes the newest build that another process has stored this one's.
 func (b *filterBuild) takeOver(ctx context.Context) error {
@@ -120,11 +123,11 @@ func (b *filterBuild) takeOver(ctx context.Context) error {
 			return err
 		}
 		data, err := openStripe(s.ID, i, sealed)
-		if err != nil {
-			return err
+		if err == nil {
+			err = set.read(i, data)
 		}
-		if err := set.read(i, data); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("%w: %w", errBadSnapshot, err)
 		}
 	}
 	if !f.publish(set, b.era) {
@@ -165,47 +168,24 @@ func (b *filterBuild) newest(ctx context.Context) (*snapshot, time.Duration, err
 
 // catchUp puts into a published set what was added since its scan began. What is added from now on comes by the way of all additions.
 func (s *snapshot) catchUp(ctx context.Context, f *Filter, set *filterBits) error {
-	at, last := s.At, s.Entry
+	at, last := FilterPosition{s.History, s.At}, s.Entry
 	for {
-		r, err := f.cfg.Feed.Read(ctx, at)
-		switch {
-		case err != nil:
+		r, err := f.cfg.Feed.Read(ctx, at.ID)
+		if err != nil {
 			return err
-		case r.History != s.History:
-			return errHistory
-		case len(r.Entries) == 0 || r.Entries[0].ID != at || !bytes.Equal(r.Entries[0].Data, last):
-			return errLost
 		}
-		for _, e := range r.Entries[1:] {
-			if err := applyTo(set, e.Data); err != nil {
-				return err
+		at, last, err = r.from(at, last, func(entry []byte) error {
+			added, _, err := readEntry(entry)
+			for _, d := range added {
+				set.add(d)
 			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%w: %w", errBadSnapshot, err)
 		}
 		if !r.More {
 			return nil
 		}
-		e := r.Entries[len(r.Entries)-1]
-		at, last = e.ID, e.Data
-	}
-}
-
-// applyTo is Filter.apply for a set that is being caught up.
-func applyTo(set *filterBits, entry []byte) error {
-	if len(entry) == 0 {
-		return errKind
-	}
-	switch entry[0] {
-	case entryAdded:
-		digests, err := decodeAdded(entry)
-		for _, d := range digests {
-			set.add(d)
-		}
-		return err
-	case entryHere, entryBuilt:
-		return nil
-	case entryGap:
-		return errTold
-	default:
-		return errKind
 	}
 }

@@ -336,6 +336,16 @@ func (p *filterProcess) check() {
 	}
 }
 
+// until waits, within a bubble.
+func until(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%v later: not %s", within, what)
+		}
+	}
+}
+
 // complete waits until the filter says "absent".
 func (p *filterProcess) complete(within time.Duration) {
 	p.w.t.Helper()
