@@ -113,7 +113,7 @@ func (r *batchRun[V]) loadMany(ctx context.Context, grants []grant[V], place *st
 		loaded := make(map[string]stampede.Loaded[entry[V]], len(grants))
 		for _, g := range grants {
 			v, ok := rows[g.key]
-			loaded[g.key] = r.c.loaded(g.key, v, !ok, scope, g.node, began)
+			loaded[g.key] = r.c.loaded(g.key, v, !ok, scope, g.node, began, g.mayFill())
 		}
 		call.end(whyOver(ctx, nil), time.Now())
 		return loaded, nil

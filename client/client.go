@@ -107,6 +107,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c.joinFleet(ctx)
 	c.heat = newHeat(c.nodes, newLoads(c))
+	c.heat.patience, c.heat.refusal = cfg.OperationTimeout, c.logHeat
 	made = true
 	c.startLoops() //nolint:contextcheck // the loops live until Close, not until ctx ends
 	return c, nil

@@ -156,7 +156,6 @@ func (s *copySlot[V]) believes(e *entry[V], f freshness) freshness {
 	}
 	log := s.c.client.debts.logs[s.home.owner]
 	switch {
-	case e.negative: // nobody copies them
 	case e.source != log.source.Load() || log.losses.Load() != s.homeLosses:
 		s.c.counters.distrusted.Add(1)
 	case len(e.tags) > 0 && s.c.owesTag(s.home.owner, e.tags):

@@ -245,31 +245,17 @@ func patient(nodes *clienttest.Nodes) client.Config {
 	return cfg
 }
 
-// TestUnsplitCostsNothing: keys that are not split have no copies, no record, and their invalidations go to the owner alone. Nor has an absence copies.
+// TestUnsplitCostsNothing: keys that are not split have no copies, no record, and their invalidations go to the owner alone.
 func TestUnsplitCostsNothing(t *testing.T) {
 	nodes := clienttest.Start(t, 3)
 	src := newSource(map[string]string{"k": "1"})
 	c := newChosen(t, patient(nodes), src.load, nil)
-	c.split(3, "absent")
-	for i := range 3 {
-		c.index.Store(int64(i))
-		for range 3 {
-			if _, err := c.Get(t.Context(), "absent"); err == nil {
-				t.Fatal("there is no such row")
-			}
-		}
-	}
-	eventually(t, "nothing is copied", func() bool { return c.Copying() == 0 })
 	c.split(1, "k")
 	c.at(t, "k", 0)
 	for i := 1; i < 3; i++ {
 		node, name := c.CopyAt("k", i)
-		_, absent := c.CopyAt("absent", i)
 		if _, ok := nodes.ByID(node).Get(name); ok {
 			t.Errorf("a copy on %s", node)
-		}
-		if slices.Contains(nodes.ByID(node).Keys(), absent) {
-			t.Errorf("the absence is copied to %s", node)
 		}
 		nodes.ByID(node).Down()
 	}

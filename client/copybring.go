@@ -129,7 +129,7 @@ func (c *Cache[V]) bring(ctx context.Context, key string, index, node, k int, se
 	}
 	left = max(time.Millisecond, e.hard-e.ageAt(time.Now()))
 	reply, err := cp.session.Eval(ctx, wireCall(invalidation.Fill(cp.names, invalidation.Filling{
-		Token: token, Value: e.wire, TTL: left, Version: e.version, Replace: cp.replace, Generation: e.stamp, Tags: e.tags, Epoch: noEpoch,
+		Token: token, Value: e.wire, TTL: left, Version: e.version, Negative: e.negative, Replace: cp.replace, Generation: e.stamp, Tags: e.tags, Epoch: noEpoch,
 	})))
 	if err != nil {
 		c.counters.nodeErrors.Add(1)
@@ -193,7 +193,7 @@ func (c *Cache[V]) readForCopy(ctx context.Context, cp *copySlot[V], k int, load
 	}
 	home.gen = r.Generation
 	e, f, err := home.weigh(ctx, bytes.Clone(r.Data)) // a codec may decode in place
-	if err != nil || f != fresh && f != softened || e.negative {
+	if err != nil || f != fresh && f != softened || e.negative && !c.copiesAbsence(cp) {
 		return entry[V]{}, false
 	}
 	if home.seen = e.created; f == softened && load != nil {
@@ -201,6 +201,12 @@ func (c *Cache[V]) readForCopy(ctx context.Context, cp *copySlot[V], k int, load
 		c.refreshBehind(ctx, &own, load)
 	}
 	return c.madeCopy(ctx, cp, r.Data, e.born, source)
+}
+
+// copiesAbsence says whether an absence is copied: of a key that is split, whose readers are to be spread whatever they ask for. Else it is not, with CacheConfig.Copies
+// either: it costs the source one query to find out anew, and a flood of absent keys would be on several nodes (CacheConfig.NegativeRate bounds one).
+func (c *Cache[V]) copiesAbsence(cp *copySlot[V]) bool {
+	return len(c.copies.splits.of(cp.key, time.Now())) > cp.index
 }
 
 // madeCopy is the entry for the copy's node, of the bytes that the owner has. born is when its age was zero.
@@ -221,7 +227,7 @@ func (c *Cache[V]) madeCopy(ctx context.Context, cp *copySlot[V], data []byte, b
 	age := e.ageAt(now)
 	e.copied, e.stamp, e.source = cp.node.Now(now), cp.gen.Seq, source
 	e.created = e.copied.Add(-age)
-	if cp.index >= c.copies.fixed {
+	if cp.index >= c.copies.fixed || e.negative {
 		e.hard = min(e.hard, age+copyTTL)
 	}
 	if h.apart != (apart{}) {

@@ -22,9 +22,11 @@ import (
 // later at the latest. If the call's error is a *NodeError with Op "filter" the others may miss them until the node that keeps the additions answers again. A row that is inserted by a program that calls none of these
 // stays absent until the next build: RebuildEvery and what a scan takes, and never for longer than twice RebuildEvery. So does one whose process died between its commit and the call.
 //
-// All processes that insert rows must have the filter, or they tell nobody. Deploy it with AnnounceOnly first, everywhere, and then without.
+// All processes that insert rows must have the filter, or they tell nobody. Deploy it with AnnounceOnly first, everywhere, and then without. Processes of another Schema tell each other, and take over no build
+// of each other's. A release that gives rows other keys must have another Schema; rows that the release before it inserts meanwhile become known by the keys that that gives them, so keep the new one on AnnounceOnly until the
+// old one is gone, or let the old one call Known with both.
 //
-// Look at CacheStats.Filter: Complete says that it is consulted, Why why it is not. The additions are a stream on one node, the last 250,000 of them, some 10 MB (150 MB if all of them come by Known in bulk). A write adds one
+// Look at CacheStats.Filter: Complete says that it is consulted, Why why it is not; Config.Logger hears of both when they change. The additions are a stream on one node, the last 250,000 of them, some 10 MB (150 MB if all of them come by Known in bulk). A write adds one
 // command there, beside its invalidation; each process reads it twice a second, and so hears of every addition: that node sends some 60 bytes for each, times the number of processes. An ACL user of a
 // namespace needs ~~k:namespace/* ~~ks:namespace/* ~~kc:namespace/* ~~kl:namespace/* for it.
 type FilterConfig struct {
@@ -62,7 +64,7 @@ func (c *Cache[V]) makeFilter() (err error) {
 	cache := strings.TrimSuffix(c.names.prefix, ":")
 	cfg := stampede.FilterConfig{
 		ExpectedKeys: of.ExpectedKeys, FalsePositives: of.FalsePositives, RebuildEvery: of.RebuildEvery, Keys: of.Keys,
-		Feed: c.client.filterFeed(cache, of.RebuildEvery), Store: c.client.filterStore(cache), Draw: c.draw,
+		Feed: c.client.filterFeed(cache, of.RebuildEvery), Store: c.client.filterStore(cache, cache+c.names.suffix), Draw: c.draw, Tell: c.logFilter,
 	}
 	if of.AnnounceOnly {
 		cfg.Keys = nil
@@ -72,6 +74,19 @@ func (c *Cache[V]) makeFilter() (err error) {
 	}
 	c.filterRuns = make(chan struct{})
 	return nil
+}
+
+// logFilter tells that the filter is consulted, that it is not, or that it serves though it cannot be built anew.
+func (c *Cache[V]) logFilter(consulted bool, why string) {
+	log, of := c.client.cfg.Logger, []any{"cache", c.cfg.Name, "node", c.filterNode()}
+	switch {
+	case consulted && why == "":
+		log.Info("shelf: filter of known keys is consulted", of...)
+	case consulted:
+		log.Warn("shelf: filter of known keys could not be built anew: the last build serves", append(of, "reason", why)...)
+	default:
+		log.Warn("shelf: filter of known keys is not consulted: every key may be there", append(of, "reason", why)...)
+	}
 }
 
 // checkFilter checks what stampede does not; NewFilter does the rest.
@@ -166,14 +181,12 @@ func (c *Cache[V]) forgotten(ctx context.Context) error {
 }
 
 func (c *Cache[V]) filterError(keys []string, err error) error {
-	_, node := c.filterAt()
-	return &NodeError{Node: node, Cache: c.cfg.Name, Op: opFilter, Keys: keys, Err: err}
+	return &NodeError{Node: c.filterNode(), Cache: c.cfg.Name, Op: opFilter, Keys: keys, Err: err}
 }
 
-// filterAt is the name of the feed and the node that has it.
-func (c *Cache[V]) filterAt() (key, node string) {
-	key = filterFeedPrefix + strings.TrimSuffix(c.names.prefix, ":")
-	return key, c.client.nodeID(c.client.ring.OwnerIndex(key))
+// filterNode is the id of the node that has the feed.
+func (c *Cache[V]) filterNode() string {
+	return c.client.nodeID(c.client.ring.OwnerIndex(filterFeedPrefix + strings.TrimSuffix(c.names.prefix, ":")))
 }
 
 // filtered says whether a key is certainly absent.
@@ -188,12 +201,12 @@ func (c *Cache[V]) notThere() {
 	}
 }
 
-// weighAbsence decides whether an absence that was loaded is stored, and tells the filter of a row that it takes for absent.
-func (c *Cache[V]) weighAbsence(key string, e *entry[V], now time.Time) {
+// weighAbsence decides whether an absence that was loaded is stored, if keep says that it may be, and tells the filter of a row that it takes for absent.
+func (c *Cache[V]) weighAbsence(key string, e *entry[V], now time.Time, keep bool) {
 	switch {
 	case !e.negative && c.filter != nil:
 		c.filter.Found(key)
-	case e.negative && e.wire != nil && !c.remembers.Admit(key, now):
+	case e.negative && keep && e.wire != nil && !c.remembers.Admit(key, now):
 		c.counters.negativesOver.Add(1)
 		e.wire = nil
 	}

@@ -13,13 +13,15 @@ import (
 	"github.com/go-shelf/shelf/stampede"
 )
 
-// The names that a cache's filter has on the nodes, before the cache's own. They do not hold its schema: rows are the same whatever their entries look like, and
-// processes of two releases tell each other of new ones.
+// The names that a cache's filter has on the nodes, before the cache's own.
+//
+// That of the feed does not hold the cache's schema: rows are the same whatever their entries look like, processes of two releases tell each other of new ones, and an addition too many
+// does no harm. The others do: a build says which keys there are not, and one that knows keys by other names, as another release may give them, would say of every row that it is absent.
 const (
 	filterFeedPrefix   = "~k:"  // a stream: the additions
-	filterNewestPrefix = "~ks:" // the description of the newest build
-	filterStripePrefix = "~kc:" // its parts, by build and number
-	filterLeadPrefix   = "~kl:" // who is building
+	filterNewestPrefix = "~ks:" // with the schema: the description of the newest build
+	filterStripePrefix = "~kc:" // the same: its parts, by build and number
+	filterLeadPrefix   = "~kl:" // the same: who is building
 )
 
 const (
@@ -94,21 +96,22 @@ func parseFeedEntry(reply any) (e stampede.FilterEntry, ok bool) {
 
 // filterStore keeps builds (stampede.FilterStore): the parts all over the nodes, the description and the lead where the feed is.
 type filterStore struct {
-	c           *Client
-	node        *redisnode.Node
-	cache, self string
+	c            *Client
+	node         *redisnode.Node
+	builds, self string
 }
 
-func (c *Client) filterStore(cache string) *filterStore {
-	return &filterStore{c, c.filterFeed(cache, 0).node, cache, rand.Text()}
+// filterStore is that of a cache; builds is its name with the schema.
+func (c *Client) filterStore(cache, builds string) *filterStore {
+	return &filterStore{c, c.filterFeed(cache, 0).node, builds, rand.Text()}
 }
 
 // at is the node and the name of what is stored under a name of the filter's.
 func (s *filterStore) at(name string) (*redisnode.Node, string) {
 	if name == stampede.FilterNewest {
-		return s.node, filterNewestPrefix + s.cache
+		return s.node, filterNewestPrefix + s.builds
 	}
-	full := filterStripePrefix + s.cache + ":" + name
+	full := filterStripePrefix + s.builds + ":" + name
 	return s.c.nodes[s.c.ring.OwnerIndex(full)], full
 }
 
@@ -137,7 +140,7 @@ func (s *filterStore) Get(ctx context.Context, name string) (data []byte, left t
 
 // Lead implements stampede.FilterStore. Its two commands are not one step: at worst two lead, or nobody does for d.
 func (s *filterStore) Lead(ctx context.Context, d time.Duration) (bool, error) {
-	full := filterLeadPrefix + s.cache
+	full := filterLeadPrefix + s.builds
 	taken := ""
 	if d > 0 {
 		reply, err := s.node.Do(ctx, redisnode.Command{"SET", full, s.self, "NX", "PX", d.Milliseconds()})

@@ -42,6 +42,10 @@ var heatScript = redisnode.NewScript("heat", heatSource)
 //
 // which is right in the mean, and makes heatWrites additions a second of a steady key, however many processes there are: 500 of 10 reads a second write some 50 times
 // a second, 5 of 1,000 each write 5 times. Where a key becomes hot each process tells of it once, at once.
+//
+// A call that is not answered in time may be carried out all the same, and its process, which does not know that, says the same again: its part would count twice, or as often as it has
+// tried. So a call says until when it is good, by the node's clock, and a node that comes to it later adds nothing. What is left is a call that was carried out in time and whose answer
+// was lost: that part counts twice, and half of it is gone after heatHalf. Too much makes a key hot, or gives it a copy more, for some seconds; no key gets more copies than HotCopies.
 const (
 	heatLook   = 100 * time.Millisecond // how often a process looks at its own counts
 	heatEvery  = time.Second            // the least time between two tellings of a key
@@ -53,6 +57,7 @@ const (
 	heatCalm   = 10 * time.Second       // for how long fewer copies must do before there are fewer
 	heatBelief = 10 * time.Second       // how long what was heard is believed
 	heatRest   = time.Minute            // for how long a node that refuses the script is left alone
+	heatMargin = 100 * time.Millisecond // by how much the node's clock may be estimated wrong, where a call says until when it is good
 
 	// fleetHot is the fleet's rate, as a multiple of HotRate, from which each process that reads the key keeps it: 1,000 a second by default, which is a hundredth of what a node
 	// serves. Below half of that it is let go.
@@ -71,9 +76,11 @@ func (r rates) most() float64 { return max(r.all, r.asked) }
 
 // heat is this process's part in it, for all caches. One loop looks and begins the calls, one for each node at a time; readers never wait for any of it.
 type heat struct {
-	nodes []*redisnode.Node
-	loads *loads
-	calls sync.WaitGroup // those under way
+	nodes    []*redisnode.Node
+	loads    *loads
+	patience time.Duration                           // of a call: Config.OperationTimeout
+	refusal  func(node int, refused bool, err error) // is told when a node begins to refuse the script, and when it does it again; nil: nobody wants to know
+	calls    sync.WaitGroup                          // those under way
 
 	mu     sync.Mutex
 	caches []*warmth
@@ -88,6 +95,7 @@ type heatPost struct {
 	due  time.Time // of the next turn
 	left int       // keys that may be told until then
 	busy bool      // a call is under way
+	deaf bool      // it has refused the script, the last time
 }
 
 func newHeat(nodes []*redisnode.Node, loads *loads) *heat {
@@ -176,12 +184,15 @@ func (h *heat) choose(node int, batch []telling, now time.Time) []telling {
 
 // tell makes one call.
 func (h *heat) tell(ctx context.Context, node int, batch []telling) {
-	reply, err := h.nodes[node].Eval(ctx, heatCall(batch))
-	h.take(node, batch, reply, err, time.Now())
+	n := h.nodes[node]
+	reply, err := n.Eval(ctx, heatCall(batch, n.Now(time.Now()).Add(h.patience+heatMargin)))
+	if changed := h.take(node, batch, reply, err, time.Now()); changed && h.refusal != nil {
+		h.refusal(node, err != nil, err)
+	}
 }
 
-// take takes in what came of a call.
-func (h *heat) take(node int, batch []telling, reply any, err error, now time.Time) {
+// take takes in what came of a call. true: the node has begun to refuse it, or does it again.
+func (h *heat) take(node int, batch []telling, reply any, err error, now time.Time) (changed bool) {
 	heard, ok := parseHeat(reply, len(batch))
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,8 +202,9 @@ func (h *heat) take(node int, batch []telling, reply any, err error, now time.Ti
 		h.failed++
 		if refusesHeat(err) {
 			p.left, p.due = 0, now.Add(heatRest)
+			changed, p.deaf = !p.deaf, true
 		}
-		return
+		return changed
 	}
 	for i, t := range batch {
 		t.k.hear(t.said, heard[i], t.w.hotRate, now)
@@ -204,6 +216,8 @@ func (h *heat) take(node int, batch []telling, reply any, err error, now time.Ti
 	for _, w := range h.caches {
 		w.publish()
 	}
+	changed, p.deaf = p.deaf, false
+	return changed
 }
 
 // refusesHeat says whether a node will not do what it is asked, and that will not be otherwise in a second: it lacks permission or memory.
@@ -212,9 +226,22 @@ func refusesHeat(err error) bool {
 	return errors.As(err, &reply) && (redis.HasErrorPrefix(reply, "NOPERM") || redis.HasErrorPrefix(reply, "OOM"))
 }
 
-// heatCall is the script's call for some keys of one node.
-func heatCall(batch []telling) redisnode.Call {
-	c := redisnode.Call{Script: heatScript, Args: []any{heatHalf.Milliseconds(), heatKeep.Milliseconds(), heatCalm.Milliseconds()}}
+// logHeat tells of a node that does not count what is read, and that it does again.
+func (c *Client) logHeat(node int, refused bool, err error) {
+	if refused {
+		c.cfg.Logger.Warn("shelf: node refuses the counters of hot keys: its keys are hot, and have copies, by this process's own reads alone", "node", c.nodeID(node), "error", err)
+	} else {
+		c.cfg.Logger.Info("shelf: node counts hot keys again", "node", c.nodeID(node))
+	}
+}
+
+// heatCall is the script's call for some keys of one node, which adds nothing after a moment of the node's clock; the zero time is never.
+func heatCall(batch []telling, by time.Time) redisnode.Call {
+	until := int64(0)
+	if !by.IsZero() {
+		until = by.UnixMilli()
+	}
+	c := redisnode.Call{Script: heatScript, Args: []any{heatHalf.Milliseconds(), heatKeep.Milliseconds(), heatCalm.Milliseconds(), until}}
 	for _, t := range batch {
 		c.Keys = append(c.Keys, t.k.counter)
 		c.Args = append(c.Args, t.add.all, t.add.asked, t.w.copyRate, t.w.copies)

@@ -9,8 +9,9 @@
 --         k     on how many nodes the key should be; l: since when fewer would do, in ms (0: they would not); m: the most that was needed since then
 --       (strings and not hashes, so that one MGET brings all of them: half of the time)
 -- ARGV  1 half-life in ms   2 how long a counter that nobody adds to is kept, in ms   3 for how long fewer copies must do before there are fewer, in ms
+--       4 until when, by the node's time in ms, the call is good: after that its sender has given it up, and says the same again; 0: for ever
 --       then for each key: what to add to a and to n (may be negative; both 0: only look), the reads a second that one node should serve, the most nodes
--- reply for each key: a, n and k, rounded down; 0, 0, 1 where there is no counter
+-- reply for each key: a, n and k, rounded down; 0, 0, 1 where there is no counter. Nothing at all where the call came too late
 --
 -- What a process adds is by how much its own rate differs from what is left of what it added before (see heat.go), so a and n are the sums of the
 -- processes' rates, and what a process that died has added halves with each half-life. By the node's time, which may jump back when a replica is promoted: then
@@ -21,7 +22,8 @@
 
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-local halfLife, keep, calm = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local halfLife, keep, calm, good = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+if good > 0 and now > good then return {} end
 
 local function needed(reads, each, most)
   return math.max(1, math.min(most, math.ceil(reads / each)))
@@ -40,7 +42,7 @@ end
 local reply = {}
 local counters = redis.call('MGET', unpack(KEYS))
 for i, key in ipairs(KEYS) do
-  local all, asked, each, most = tonumber(ARGV[4 * i]), tonumber(ARGV[4 * i + 1]), tonumber(ARGV[4 * i + 2]), tonumber(ARGV[4 * i + 3])
+  local all, asked, each, most = tonumber(ARGV[4 * i + 1]), tonumber(ARGV[4 * i + 2]), tonumber(ARGV[4 * i + 3]), tonumber(ARGV[4 * i + 4])
   local a, n, t, k, l, m = parse(counters[i])
   local changed = all ~= 0 or asked ~= 0
   if now > t then

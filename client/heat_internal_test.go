@@ -51,7 +51,7 @@ func (n *heatNode) pass(d time.Duration) {
 func (n *heatNode) eval(c redisnode.Call) any {
 	n.t.Helper()
 	for i := range c.Keys {
-		if c.Args[3+4*i] != 0.0 || c.Args[4+4*i] != 0.0 {
+		if c.Args[4+4*i] != 0.0 || c.Args[5+4*i] != 0.0 {
 			n.writes++
 		}
 	}
@@ -77,7 +77,7 @@ func (n *heatNode) says(key string) heard {
 func (n *heatNode) call(k *warmKey, add rates, each float64, most int) heard {
 	n.t.Helper()
 	w := &warmth{copyRate: each, copies: most}
-	h, ok := parseHeat(n.eval(heatCall([]telling{{w: w, k: k, add: add}})), 1)
+	h, ok := parseHeat(n.eval(heatCall([]telling{{w: w, k: k, add: add}}, time.Time{})), 1)
 	if !ok {
 		n.t.Fatal("not a reply")
 	}
@@ -122,7 +122,7 @@ func (r *reporter) look(n *heatNode) {
 		}
 		r.last[t.k.key] = n.now
 	}
-	r.h.take(0, batch, n.eval(heatCall(batch)), nil, n.now)
+	r.h.take(0, batch, n.eval(heatCall(batch, time.Time{})), nil, n.now)
 }
 
 func (r *reporter) hot(key string) bool {
@@ -470,7 +470,7 @@ func TestHeatScriptOnRedis(t *testing.T) {
 	call := func(add float64) heard {
 		t.Helper()
 		w := &warmth{copyRate: 1000, copies: 10}
-		c := heatCall([]telling{{w: w, k: &warmKey{counter: "~h:other"}}, {w: w, k: &warmKey{counter: "~h:x"}, add: rates{add, add}}})
+		c := heatCall([]telling{{w: w, k: &warmKey{counter: "~h:other"}}, {w: w, k: &warmKey{counter: "~h:x"}, add: rates{add, add}}}, time.Time{})
 		reply, err := s.Client().Eval(t.Context(), c.Script.Source, c.Keys, c.Args...).Result()
 		if err != nil {
 			t.Fatal(err)

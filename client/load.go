@@ -142,7 +142,8 @@ func (c *Cache[V]) loadEach(ctx context.Context, keys []string) (map[string]V, e
 }
 
 // load calls a loader for one key and seals what it says. It runs under the guard: the loader, the codec and Version are the user's code.
-func (c *Cache[V]) load(ctx context.Context, key string, load loader[V], n *redisnode.Node, forced bool, call *atomic.Pointer[sourceCall]) (stampede.Loaded[entry[V]], error) {
+func (c *Cache[V]) load(ctx context.Context, s *slot[V], load loader[V], forced bool, call *atomic.Pointer[sourceCall]) (stampede.Loaded[entry[V]], error) {
+	key, keep := s.key, !s.down
 	of, err := c.source.begin([]string{key}, forced, time.Now())
 	if err != nil {
 		return stampede.Loaded[entry[V]]{}, err
@@ -158,7 +159,7 @@ func (c *Cache[V]) load(ctx context.Context, key string, load loader[V], n *redi
 		of.end(whyOver(ctx, err), time.Now())
 		return stampede.Loaded[entry[V]]{}, err
 	}
-	l := c.loaded(key, v, negative, scope, n, began)
+	l := c.loaded(key, v, negative, scope, s.node, began, keep)
 	of.end(whyOver(ctx, nil), time.Now()) // whoever waits for the load ends it where it does not come to this: a panic of the codec's, say, is a failure too
 	return l, nil
 }
@@ -173,8 +174,8 @@ func whyOver(ctx context.Context, err error) error {
 }
 
 // loaded seals one value that a loader returned. The value is copied first where values are copied: what the loader does with its
-// own buffer afterwards is its own business.
-func (c *Cache[V]) loaded(key string, v V, negative bool, scope *loadScope, n *redisnode.Node, began time.Time) stampede.Loaded[entry[V]] {
+// own buffer afterwards is its own business. keep says that it may be stored on a node: an absence that is not costs nothing of NegativeRate.
+func (c *Cache[V]) loaded(key string, v V, negative bool, scope *loadScope, n *redisnode.Node, began time.Time, keep bool) stampede.Loaded[entry[V]] {
 	if negative {
 		var zero V
 		v = zero
@@ -182,7 +183,7 @@ func (c *Cache[V]) loaded(key string, v V, negative bool, scope *loadScope, n *r
 		v = c.copied(v)
 	}
 	e := c.seal(v, negative, n, began, time.Since(began), SetOptions{TTL: scope.ttl(key)})
-	c.weighAbsence(key, &e, began)
+	c.weighAbsence(key, &e, began, keep)
 	return stampede.Loaded[entry[V]]{Entry: e, Version: e.version, Negative: negative, Unstorable: e.wire == nil}
 }
 

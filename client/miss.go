@@ -177,7 +177,7 @@ func (c *Cache[V]) fetch(ctx context.Context, s *slot[V], load loader[V], mode s
 	s.down = s.down || c.owes(s) // once it can be joined: see debts
 	var call atomic.Pointer[sourceCall]
 	out, err := stampede.Fetch(ctx, c.loop, s, mode, r, func(ctx context.Context) (stampede.Loaded[entry[V]], error) {
-		return c.load(ctx, s.key, load, s.node, mode == stampede.Force, &call)
+		return c.load(ctx, s, load, mode == stampede.Force, &call)
 	})
 	if err != nil {
 		call.Load().end(err, time.Now()) // one that hangs, or has panicked

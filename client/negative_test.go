@@ -138,3 +138,45 @@ func TestNegativeSize(t *testing.T) {
 		t.Logf("an absence takes %d bytes", size)
 	}
 }
+
+// TestNegativeRateIsForWhatIsStored: reads that store nothing take nothing of it, whether the caller says so or the owner is down.
+func TestNegativeRateIsForWhatIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Start(t, 1)
+		c := newCache(t, open(t, nodes.Config()), client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: newTable(0).load, L1: client.L1Off, NegativeRate: 1})
+		ask := func(key string, o client.GetOptions) client.Result[string] {
+			t.Helper()
+			r, err := c.LookupWith(t.Context(), key, nil, o)
+			if !errors.Is(err, client.ErrNotFound) {
+				t.Fatal(r, err)
+			}
+			return r
+		}
+		for i := range 100 {
+			ask(fmt.Sprint("unfilled ", i), client.GetOptions{NoFill: true})
+		}
+		ask("k", client.GetOptions{})
+		nodes.Node(0).Down()
+		for i := range 100 {
+			ask(fmt.Sprint("down ", i), client.GetOptions{})
+			if _, err := c.GetMany(t.Context(), []string{fmt.Sprint("down too ", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nodes.Node(0).Up()
+		time.Sleep(5 * time.Second)
+		if r := ask("k", client.GetOptions{}); r.Layer != client.LayerL2 {
+			t.Errorf("what was stored before is read from %v", r.Layer)
+		}
+		for i := range 8 { // of ten that there is room for at once
+			key := fmt.Sprint("kept ", i)
+			ask(key, client.GetOptions{})
+			if r := ask(key, client.GetOptions{}); r.Layer != client.LayerL2 {
+				t.Errorf("absence %d was not stored, after reads that store nothing", i)
+			}
+		}
+		if n := c.Stats().NegativesOver; n > 0 {
+			t.Errorf("%d absences were refused", n)
+		}
+	})
+}
