@@ -229,18 +229,21 @@ func (w *copyWorld) bad() bool {
 
 // exploreCopies walks over all states, breadth first, and returns how many there are, and the steps to a bad one.
 func exploreCopies(away withoutGuard, lastTick int8) (states int, bad []copyWorld) {
-	from := make(map[copyWorld]copyWorld)
-	first := copyWorld{row: 1, owner: 1}
-	from[first] = first
-	for queue := []copyWorld{first}; len(queue) > 0; queue = queue[1:] {
+	return walkOver(copyWorld{row: 1, owner: 1}, func(w copyWorld) []copyWorld { return w.next(away, lastTick) }, func(w copyWorld) bool { return w.bad() })
+}
+
+// walkOver walks over all states that come after the first, breadth first, until one is what is looked for; then it returns the steps to it, the last first.
+func walkOver[W comparable](first W, next func(W) []W, found func(W) bool) (states int, steps []W) {
+	from := map[W]W{first: first}
+	for queue := []W{first}; len(queue) > 0; queue = queue[1:] {
 		w := queue[0]
-		if w.bad() {
+		if found(w) {
 			for ; w != first; w = from[w] {
-				bad = append(bad, w)
+				steps = append(steps, w)
 			}
-			return len(from), bad
+			return len(from), steps
 		}
-		for _, n := range w.next(away, lastTick) {
+		for _, n := range next(w) {
 			if _, seen := from[n]; !seen {
 				from[n] = w
 				queue = append(queue, n)
