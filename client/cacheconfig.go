@@ -119,7 +119,8 @@ type CacheConfig[V any] struct {
 	// copy of their own (L1) ask one of the nodes, by chance. How many depends on the rate at which all processes read the key. More than there are nodes means all of
 	// them. For keys too hot, or too large, for one node and for L1 alone.
 	//
-	// A copy lives 10 s at most and never longer than the entry, softens when the entry does, and is brought anew from the owner. An invalidation voids it before it
+	// A copy lives 10 s at most and never longer than the entry, softens when the entry does, and is brought anew from the owner. What is known to be absent is copied as well. A value that takes more than 5 s to
+	// its copy's node has none. An invalidation voids it before it
 	// returns, whatever the number of copies is or was; one that does not reach a copy's node returns a *NodeError ("invalidate copy"), and is repeated until it does. A key that is not split
 	// costs an invalidation nothing; one that is, one more round trip, to its copies' nodes at the same time. A Clear or an InvalidateTag goes over the nodes twice.
 	// So no reader gets from a copy what an invalidation that returned nil has voided. Only if the owner's memory is so short that it evicts the note of where copies are, a copy may
@@ -133,7 +134,7 @@ type CacheConfig[V any] struct {
 	// the copies behind its caller's back; they live as long as the entry. Reads go to the owner, and to a copy while the owner is down or does not answer (Result.Node says
 	// where). What a copy has is the entry as it was when it was last copied: it may be older than what the owner had, by a refresh that was not copied yet, but never
 	// than an invalidation that returned nil. One that finds the owner down voids the copies and is owed to the owner; one that finds a copy's node down is owed to that, and both return a *NodeError: so
-	// with Copies each invalidation needs all the nodes of its key. Each copy costs a fill three round trips more and the memory of an entry. 0 or 1: no copies; more than there
+	// with Copies each invalidation needs all the nodes of its key. Each copy costs a fill three round trips more and the memory of an entry. Absences have no copies: they are asked for anew. 0 or 1: no copies; more than there
 	// are nodes: all of them. ACLs and Truth as with HotCopies.
 	Copies int
 

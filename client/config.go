@@ -113,7 +113,7 @@ type Config struct {
 	TrustSnapshots bool
 
 	// Logger hears of nodes that go down and are up again (at debug level of their other states too), of loaders that fail so often that they are left alone (CacheConfig.NoSourceBreaker) and that they are well again, of nodes that have another primary, of replicas that cannot be used, of servers that were restarted or may have lost their latest writes, of second
-	// deletes that will not come, and, at most once a minute and node, of a command that a node refuses although it answers (no memory, no permission).
+	// deletes that will not come, of filters of known keys that are not consulted or cannot be built anew (CacheConfig.Filter), of nodes that refuse the counters of hot keys, and, at most once a minute and node, of a command that a node refuses although it answers (no memory, no permission).
 	// It hears of Sentinels when no majority of them says who a primary is, and not of a single one that is dead, nor of replicas that are: see NodeStats.SentinelError and
 	// ReplicaStats. nil is silence.
 	Logger *slog.Logger

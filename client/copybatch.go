@@ -138,16 +138,9 @@ func (b *batch[V]) copyAnswer(ctx context.Context, w *atCopy[V], data []byte, ge
 		}
 		return false
 	}
-	f = w.copy.believes(&e, f)
-	if renew && !w.gutter {
-		b.c.renew(ctx, &w.copy, &e, f, b.c.ownLoader())
-	}
-	if f != fresh && f != softened {
+	if _, ok := b.c.takeCopy(ctx, &w.copy, &e, f, b.c.ownLoader(), renew && !w.gutter, b.asked); !ok {
 		return false
 	}
-	b.c.counters.l2Hits.Add(1)
-	b.c.counters.copyHits.Add(1)
-	b.c.countSize(w.key, e.size, b.asked)
 	w.ticket.cancel()
 	b.settle(w.key, &e, nil)
 	return true

@@ -67,8 +67,8 @@ type GetOptions struct {
 
 	// Refresh: do not read the cache at all: load, and store the result for everybody, whatever is there and whoever is loading it. The load begins
 	// after the call did; two such calls are two loads. This process's own copy goes, others' as after an Invalidate. A load that fails leaves
-	// what is there. A row with an older version than what is there is returned, marked Stale, and not stored. Where the owner does not answer nothing is stored, and that is
-	// no error. With NoFill the source alone is read: nothing is stored, and every copy stays as it is. On a cache that is itself the truth it is
+	// what is there. A row with an older version than what is there is returned, marked Stale, and not stored. Where the owner does not answer nothing is stored but in the gutter (Config.Gutter), for 10 s at most, and that is
+	// no error: what the owner has is there again when it is back. With NoFill the source alone is read: nothing is stored, and every copy stays as it is. On a cache that is itself the truth it is
 	// BypassL1: the owner is asked.
 	Refresh bool
 }

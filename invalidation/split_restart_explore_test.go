@@ -226,7 +226,7 @@ func newRestartWorld() (w restartWorld) {
 func TestEveryInterleavingOfCopiesAndRestarts(t *testing.T) {
 	for away, name := range map[restartGuard]string{
 		allGuards: "",
-		noSource: "the history that a copy names", sourceAfter: "naming it before the owner is read", noCopiedAt: "when a copy was made", fillAnyRun: "a fill to the lease's run alone",
+		noSource:  "the history that a copy names", sourceAfter: "naming it before the owner is read", noCopiedAt: "when a copy was made", fillAnyRun: "a fill to the lease's run alone",
 		ownersLeftovers: "leaving alone what the owner has from before its start", ownsNothing: "reading no copy of what is owed", repeatsAtOwner: "repeating the walk to its end",
 	} {
 		states, steps := walkOver(newRestartWorld(), func(w restartWorld) []restartWorld { return w.next(away) }, func(w restartWorld) bool { return w.bad(away) })

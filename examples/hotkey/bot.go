@@ -22,11 +22,12 @@ type bot struct {
 	nothing, negative, filter int64 // queries
 }
 
-// runBots lets two bots ask: one for a hundred thousand keys, each once; and one for a hundred keys, over and over.
-func runBots(ctx context.Context, nodes *cluster) ([]*bot, error) {
+// runBots lets two bots ask: one for very many keys, each once; and one for a hundred keys, over and over.
+func runBots(ctx context.Context, nodes *cluster, many int64) ([]*bot, error) {
+	repeats := many / 500
 	bots := []*bot{
-		{name: "100,000 random keys, each once", keys: 100_000, asked: 100_000},
-		{name: "100 keys, each 200 times", keys: 100, asked: 20_000},
+		{name: fmt.Sprintf("%d,000 random keys, each once", many/1000), keys: many, asked: many},
+		{name: fmt.Sprintf("100 keys, each %d times", repeats), keys: 100, asked: 100 * repeats},
 	}
 	fmt.Printf("\n%-32s %10s %10s %16s %10s\n", "a bot asks for absent keys", "reads", "nothing", "negative entries", "filter")
 	for i, b := range bots {
