@@ -53,9 +53,9 @@ func (c *Cache[V]) GetMany(ctx context.Context, keys []string) (map[string]V, er
 	if err := ctx.Err(); err != nil && len(keys) > 0 {
 		return nil, err
 	}
-	b := &batch[V]{c: c, asked: time.Now(), found: make(map[string]V, len(keys)), failed: make(map[string]error)}
-	missing := b.read(ctx, b.fromCopies(ctx, b.local(ctx, keys)))
-	missing = append(missing, b.owed...)
+	b := &batch[V]{c: c, asked: time.Now(), found: make(map[string]V, len(keys)), quick: c.newQuick(keys)}
+	b.read(ctx, b.local(ctx, keys))
+	missing := append(b.missing, b.owed...)
 	defer func() {
 		for _, w := range missing {
 			w.ticket.cancel()
@@ -76,11 +76,14 @@ type batch[V any] struct {
 	c     *Cache[V]
 	asked time.Time
 	owed  []wanted[V] // keys to be loaded, whatever the nodes hold
+	quick *quick      // nil: there is none
+	at    slot[V]     // its caller's room for one key at a time
 
-	mu     sync.Mutex // guards what follows: nodes answer in parallel
-	found  map[string]V
-	failed map[string]error
-	left   int // keys that had no answer when ctx ended
+	mu      sync.Mutex // guards what follows: nodes answer in parallel
+	found   map[string]V
+	failed  map[string]error // nil: none
+	missing []wanted[V]      // keys to be loaded, since the nodes do not hold them
+	left    int              // keys that had no answer when ctx ended
 }
 
 // wanted is one key on its way through a batch.
@@ -95,12 +98,16 @@ const (
 	slotsAtOnce = 64
 )
 
-// local answers from L1 and returns the rest, once each, by owner.
-func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
-	seen := make(map[string]struct{}, len(keys))
-	rest := make([][]wanted[V], len(b.c.client.nodes))
+// local answers from L1 and returns the rest, once each, by owner; but those that are quick it leaves in b.quick. nil: there is no rest.
+func (b *batch[V]) local(ctx context.Context, keys []string) (rest [][]wanted[V]) {
+	var seen map[string]struct{}
+	if b.quick != nil {
+		seen = b.quick.seen
+	} else {
+		seen = make(map[string]struct{}, len(keys))
+	}
 	var room []slot[V]
-	distinct := 0
+	distinct, asked := 0, 0
 	for i, k := range keys {
 		if i%lookEvery == 0 && ctx.Err() != nil {
 			b.left += len(keys) - i
@@ -122,8 +129,14 @@ func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
 		if b.c.filtered(k, b.asked) {
 			continue
 		}
-		b.c.counters.l1Misses.Add(1)
+		asked++
 		b.c.countAsked(k, 0, b.asked)
+		if b.takesQuick(keys[i:]) {
+			continue
+		}
+		if rest == nil {
+			rest = make([][]wanted[V], len(b.c.client.nodes))
+		}
 		if len(room) == cap(room) {
 			room = make([]slot[V], 0, min(slotsAtOnce, len(keys)-i))
 		}
@@ -138,42 +151,50 @@ func (b *batch[V]) local(ctx context.Context, keys []string) [][]wanted[V] {
 		}
 		rest[w.owner] = append(rest[w.owner], w)
 	}
+	b.c.counters.l1Misses.Add(uint64(asked))
 	return rest
 }
 
-// read asks the owners, all at once, and returns what must be loaded.
-func (b *batch[V]) read(ctx context.Context, byOwner [][]wanted[V]) []wanted[V] {
-	var missing []wanted[V]
+// read asks the owners, all at once, and collects what must be loaded.
+func (b *batch[V]) read(ctx context.Context, rest [][]wanted[V]) {
 	var nodes crew
-	for _, group := range byOwner {
-		if len(group) == 0 {
-			continue
-		}
-		nodes.Go(func() {
-			m := b.readNode(ctx, group)
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			missing = append(missing, m...)
-		})
+	if rest != nil {
+		nodes.Go(func() { b.readAll(ctx, b.fromCopies(ctx, rest)) })
 	}
+	b.readQuick(ctx, &nodes)
 	nodes.Wait()
-	return missing
+	if b.quick != nil {
+		b.quick.free()
+		b.quick = nil
+	}
 }
 
-// readNode reads one node's keys, a bounded number of keys and bytes a command. After a command that failed the node is not asked again
+// readAll reads the keys that have slots.
+func (b *batch[V]) readAll(ctx context.Context, byOwner [][]wanted[V]) {
+	var nodes crew
+	for _, group := range byOwner {
+		if len(group) > 0 {
+			nodes.Go(func() { b.miss(b.readNode(ctx, group)...) })
+		}
+	}
+	nodes.Wait()
+}
+
+// miss notes keys that must be loaded.
+func (b *batch[V]) miss(ws ...wanted[V]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.missing = append(b.missing, ws...)
+}
+
+// readNode reads one node's keys, a bounded number of keys and bytes a command, and returns what must be loaded. After a command that failed the node is not asked again
 // in this call.
 func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []wanted[V]) {
-	failed := error(nil)
 	lost := new(trouble)
 	for _, w := range group {
 		w.trouble = lost
 	}
 	var mu sync.Mutex // guards missing
-	miss := func(w wanted[V]) {
-		mu.Lock()
-		defer mu.Unlock()
-		missing = append(missing, w)
-	}
 	group = b.fromReplicas(ctx, group, true)
 	slices.SortStableFunc(group, func(x, y wanted[V]) int { return cmp.Compare(watchedFirst(x), watchedFirst(y)) })
 	for len(group) > 0 {
@@ -181,30 +202,32 @@ func (b *batch[V]) readNode(ctx context.Context, group []wanted[V]) (missing []w
 		if cut := slices.IndexFunc(part, func(w wanted[V]) bool { return w.ticket.watch != part[0].ticket.watch }); cut > 0 {
 			part = part[:cut]
 		}
+		vals, gen, err := b.readPart(ctx, part)
+		if err != nil {
+			b.unread(ctx, group, err)
+			return missing
+		}
 		group = group[len(part):]
-		var vals [][]byte
-		var gen invalidation.Generation
-		if failed == nil {
-			if vals, gen, failed = b.readPart(ctx, part); failed != nil && ctx.Err() == nil {
-				b.c.counters.nodeErrors.Add(1)
-			}
-		}
-		if failed != nil {
-			for _, w := range part {
-				w.fails(failed)
-			}
-			for _, w := range b.fromReplicas(ctx, b.copiesInstead(ctx, part), false) {
-				miss(w)
-			}
-			continue
-		}
 		several(len(part), func(i int) bool { return isStub(vals[i]) }, func(i int) {
 			if !b.answer(ctx, part[i], vals[i], gen) {
-				miss(part[i])
+				mu.Lock()
+				defer mu.Unlock()
+				missing = append(missing, part[i])
 			}
 		})
 	}
 	return missing
+}
+
+// unread deals with keys of a node that did not answer: they are read elsewhere, where there is a copy or a replica, or loaded.
+func (b *batch[V]) unread(ctx context.Context, group []wanted[V], err error) {
+	if ctx.Err() == nil {
+		b.c.counters.nodeErrors.Add(1)
+	}
+	for _, w := range group {
+		w.fails(err)
+	}
+	b.miss(b.fromReplicas(ctx, b.copiesInstead(ctx, group), false)...)
 }
 
 // watchedFirst orders the keys that are to be read through a Tracking before the others.

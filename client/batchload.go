@@ -25,21 +25,24 @@ func (b *batch[V]) settle(key string, e *entry[V], err error) {
 	case err == nil:
 		b.found[key] = e.value
 	case !errors.Is(err, ErrNotFound): // which has been counted by who has learnt it (result)
+		if b.failed == nil {
+			b.failed = make(map[string]error)
+		}
 		b.failed[key] = err
 	}
 }
 
 // err joins what failed, in no order; nil where nothing did.
 func (b *batch[V]) err(ctx context.Context) error {
+	if b.left == 0 && len(b.failed) == 0 {
+		return nil
+	}
 	errs := make(keyErrors, 0, len(b.failed)+1)
 	if b.left > 0 {
 		errs = append(errs, fmt.Errorf("shelf: GetMany: %d keys had no answer yet: %w", b.left, ctx.Err()))
 	}
 	for k, err := range b.failed {
 		errs = append(errs, &KeyError{k, err})
-	}
-	if len(errs) == 0 {
-		return nil
 	}
 	return errs
 }

@@ -27,12 +27,13 @@ const (
 
 // Cache is one kind of value in front of one source: products, sessions, prices. It is safe for concurrent use.
 type Cache[V any] struct {
-	client *Client
-	cfg    CacheConfig[V]
-	opened time.Time // when it was made, by the monotonic clock
-	names  naming
-	clone  func(V) V              // nil: values are shared
-	whole  func(payload []byte) V // nil but where the payload is the value, as it is
+	client  *Client
+	cfg     CacheConfig[V]
+	opened  time.Time // when it was made, by the monotonic clock
+	names   naming
+	clone   func(V) V              // nil: values are shared
+	whole   func(payload []byte) V // nil but where the payload is the value, as it is
+	inPlace bool                   // decoding costs next to nothing: Bytes and String
 
 	views      []view   // of the cache's generation, one a node
 	clearDebts []string // the name under which a Clear is owed, one a node
@@ -83,6 +84,8 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 	if _, isBytes := any(c.cfg.Codec).(Bytes); isBytes {
 		c.whole, _ = any(func(payload []byte) []byte { return payload }).(func([]byte) V)
 	}
+	_, isString := any(c.cfg.Codec).(String)
+	c.inPlace = isString || c.whole != nil
 	if clone, isBytes := any(bytes.Clone).(func(V) V); isBytes && c.clone == nil {
 		c.clone = clone
 	}

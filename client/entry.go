@@ -42,7 +42,14 @@ func (c *Cache[V]) judge(data []byte, n *redisnode.Node, gen invalidation.Genera
 	if data == nil {
 		return entry[V]{}, absent
 	}
-	now := time.Now()
+	return c.judgeAt(data, n, gen, time.Now())
+}
+
+// judgeAt is judge for who has just looked at the clock.
+func (c *Cache[V]) judgeAt(data []byte, n *redisnode.Node, gen invalidation.Generation, now time.Time) (entry[V], freshness) {
+	if data == nil {
+		return entry[V]{}, absent
+	}
 	h, payload, ok := parseEnvelope(data)
 	if !ok || (h.codec != c.cfg.Codec.ID() && !h.negative) || c.exceeds(&h) {
 		c.counters.foreign.Add(1)

@@ -41,6 +41,7 @@ type slot[V any] struct {
 	gutter  bool                    // the place is in the gutter, on a stand-in for the owner that is down
 	since   time.Time               // then: entries from before are not believed
 	copied  bool                    // the place is a copy's, on another node than the owner: see copies.go
+	now     time.Time               // when the reply came, where that is known: of many values at once; zero: now
 	trouble *trouble                // with the node, where the call has more keys of it; nil: this is the only one
 
 	replicaAsked bool // a replica was, by this read
@@ -117,7 +118,11 @@ func (s *slot[V]) look(ctx context.Context, data []byte, gen invalidation.Genera
 
 // weigh is judge, and whether the node can be trusted, and the entry's tags. An error says that the node was asked about them and did not answer.
 func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, error) {
-	e, f := s.c.judge(data, s.node, s.gen)
+	now := s.now
+	if now.IsZero() && data != nil {
+		now = time.Now()
+	}
+	e, f := s.c.judgeAt(data, s.node, s.gen, now)
 	s.lapsed = lapsed{}
 	switch {
 	case f != fresh && f != softened && f != lapsing:

@@ -19,6 +19,9 @@ func (n *Node) changed(c StateChange) {
 		if err := n.breaker.shut("GET"); err != nil { // it may be up again
 			n.reads.refuse(err)
 		}
+		if err := n.breaker.shut("MGET"); err != nil {
+			n.manys.refuse(err)
+		}
 	}
 	if n.cfg.OnState != nil {
 		n.cfg.OnState(c)

@@ -23,6 +23,7 @@ type Node struct {
 	session  atomic.Pointer[Session]
 	clock    clock
 	reads    reads
+	manys    manys
 	pace     pace
 	tracking tracker
 	large    *large // nil in the node of a large itself
@@ -67,6 +68,7 @@ func newNode(cfg Config, o redis.Options) *Node {
 	n.pace.timeout = cfg.Timeout
 	n.reads.node, n.reads.opened = n, time.Now()
 	n.reads.slots = min(readSlots, cfg.wires())
+	n.manys.node, n.manys.slots = n, min(manySlots, cfg.wires())
 	n.tracking.news = make(chan struct{}, 1)
 	n.addr.Store(&o.Addr)
 	s := newSession(n)
@@ -217,6 +219,7 @@ func (n *Node) Close() error {
 		<-s.drained
 	}
 	n.reads.close()
+	n.manys.close()
 	if n.large != nil {
 		n.large.close()
 	}
