@@ -170,6 +170,9 @@ func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o Get
 	if c.copies != nil || c.client.cfg.ReadFrom != ReadPrimary {
 		return c.fromOthers(ctx, at.kept(), load, o, t, now)
 	}
+	if r, found, err := c.fromLoad(ctx, &at, load, o); found {
+		return r, err
+	}
 	e, f, err := at.read(ctx, t.watch) // 5 owner
 	if err == nil && f == fresh {      // nothing is needed that a hit does not need
 		c.outdate(&at)

@@ -132,5 +132,8 @@ func (t ticket[V]) cancel() {
 // takes an instruction. A clock that a goroutine sets now and then would cost less still, and would say of a process that was stopped, or got no processor, for a minute that none has passed.
 func (c *Cache[V]) clock() time.Duration { return time.Since(c.opened) }
 
+// now is the same as a time.
+func (c *Cache[V]) now() time.Time { return c.opened.Add(c.clock()) }
+
 // since is a time as clock has it.
 func (c *Cache[V]) since(t time.Time) time.Duration { return t.Sub(c.opened) }

@@ -167,7 +167,7 @@ func TestSlowCommandsDoNotCount(t *testing.T) {
 		n.crowd(t, 40, 5)
 		const patience = 3 * time.Millisecond
 		n.pace.most.Store(int64(patience))
-		n.hangs.Store(6) // of the 8 connections there are
+		n.hangs.Store(6)                                   // of the 8 connections there are
 		if took := n.crowd(t, 40, 1); took > 64*patience { // it doubles each time, and each of the six may meet the same caller
 			t.Errorf("somebody waited %v for six connections that hang, of eight", took)
 		}
