@@ -98,7 +98,7 @@ func TestLimpingNodeHoldsUpNoLoad(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes, link := clienttest.Start(t, 1), new(limper)
-			link.every.Store(20)
+			link.every.Store(5)
 			cfg := nodes.Config()
 			link.edit(&cfg)
 			var loads atomic.Int32

@@ -65,7 +65,7 @@ func New(cfg Config) (*Node, error) {
 func newNode(cfg Config, o redis.Options) *Node {
 	n := &Node{cfg: cfg, options: o, done: make(chan struct{}), sessions: map[*Session]struct{}{}, failures: &failures{tell: cfg.OnRefusal}}
 	n.breaker = newBreaker(cfg.ID, n.changed)
-	n.pace.timeout = cfg.Timeout
+	n.pace.timeout, n.pace.waits = cfg.Timeout, new(starved).share
 	n.reads.node, n.reads.opened = n, time.Now()
 	n.reads.slots = min(readSlots, cfg.wires())
 	n.manys.node, n.manys.slots = n, min(manySlots, cfg.wires())

@@ -34,7 +34,8 @@ const (
 // Safe for concurrent use. A command costs it one atomic addition and two readings of the clock.
 type pace struct {
 	timeout time.Duration
-	most    atomic.Int64 // how long a caller waits; 0: until the timeout
+	waits   func(limit time.Duration) float64 // which part of the process's goroutines has waited for a processor for longer, lately
+	most    atomic.Int64                      // how long a caller waits; 0: until the timeout
 	counts  [paceBuckets]atomic.Uint32
 
 	mu     sync.Mutex
@@ -53,20 +54,32 @@ func (p *pace) ended(sent time.Time, err error) {
 	}
 }
 
-// roll takes in what was noted since the last call: about a heartbeat ago.
+// roll takes in what was noted since the last call: about a heartbeat ago. Of the slow replies it leaves out as many as there would be if all were quick, and had to wait for a processor of
+// this process as other goroutines had: a process in which ten thousand callers become ready at once sees late replies of every node, and to send more commands is no help.
 func (p *pace) roll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	total, lately := 0.0, 0.0
-	for i := range p.sums {
-		n := float64(p.counts[i].Swap(0))
-		p.sums[i], p.recent[i] = p.sums[i]*paceKeep+n, p.recent[i]/2+n
-		total, lately = total+p.sums[i], lately+p.recent[i]
+	var noted [paceBuckets]float64
+	sum, total, lately := 0.0, 0.0, 0.0
+	for i := range noted {
+		noted[i] = float64(p.counts[i].Swap(0))
+		p.recent[i] = p.recent[i]/2 + noted[i]
+		sum, lately = sum+noted[i], lately+p.recent[i]
 	}
 	limit := max(minPatience, patienceTimes*median(&p.recent, lately))
+	ours := p.waits(limit) * sum
 	slow := 0.0
-	for i := bucketOf(limit) + 1; i < paceBuckets; i++ {
-		slow += p.sums[i]
+	for i := paceBuckets - 1; i >= 0; i-- {
+		late := i > bucketOf(limit)
+		if late {
+			less := min(noted[i], ours)
+			noted[i], ours = noted[i]-less, ours-less
+		}
+		p.sums[i] = p.sums[i]*paceKeep + noted[i]
+		total += p.sums[i]
+		if late {
+			slow += p.sums[i]
+		}
 	}
 	limping := p.most.Load() > 0
 	switch {

@@ -5,12 +5,68 @@ package redisnode
 
 import (
 	"os"
+	"sync"
 	"testing"
 	"time"
 )
 
 // note notes n commands that took d.
 func (p *pace) note(n int, d time.Duration) { p.counts[bucketOf(d)].Add(uint32(n)) }
+
+// unhindered is a process in which nothing waits for a processor.
+func unhindered(time.Duration) float64 { return 0 }
+
+// TestPatienceOfAStarvedProcess: late replies say nothing of a node where the process's own goroutines wait as long to run.
+func TestPatienceOfAStarvedProcess(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tc := range []struct {
+		waits float64
+		limps bool
+	}{{0, true}, {0.02, true}, {0.11, false}, {0.5, false}} {
+		p := &pace{timeout: 50 * ms, waits: func(limit time.Duration) float64 {
+			if limit != minPatience {
+				t.Errorf("asked for waits of %v", limit)
+			}
+			return tc.waits
+		}}
+		for range 10 {
+			p.note(900, ms/4)
+			p.note(100, 45*ms)
+			p.roll()
+		}
+		if limps := p.patience() > 0; limps != tc.limps {
+			t.Errorf("one reply of ten is late, and %v of the goroutines wait as long: limps %v", tc.waits, limps)
+		}
+	}
+}
+
+// TestStarved: the share of goroutines that wait for a processor is about none in an idle process, and most in one with far more work than processors.
+func TestStarved(t *testing.T) {
+	var s starved
+	if got := s.share(time.Millisecond); got != 0 {
+		t.Errorf("at first: %v", got)
+	}
+	// Each of so many goroutines works for a while when its turn comes; all become ready at once.
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2000 {
+		wg.Go(func() {
+			<-start
+			for end := time.Now().Add(100 * time.Microsecond); time.Now().Before(end); {
+			}
+		})
+	}
+	time.Sleep(10 * time.Millisecond) // all are at the gate, or nearly all
+	s.share(time.Millisecond)
+	close(start)
+	wg.Wait()
+	if got := s.share(time.Millisecond); got < 0.3 {
+		t.Errorf("2,000 goroutines with 0.1 ms of work each: %v waited for longer than 1 ms", got)
+	}
+	if got := s.share(time.Hour); got != 0 {
+		t.Errorf("%v waited for longer than an hour", got)
+	}
+}
 
 func TestBuckets(t *testing.T) {
 	for i := range paceBuckets - 1 {
@@ -45,7 +101,7 @@ func TestPatience(t *testing.T) {
 		{"one of a thousand", func(p *pace) { p.note(9990, ms/2); p.note(10, 50*ms) }, 0},
 		{"short of the least patience", func(p *pace) { p.note(900, ms/4); p.note(100, 2*ms) }, 0},
 	} {
-		p := &pace{timeout: 50 * ms}
+		p := &pace{timeout: 50 * ms, waits: unhindered}
 		tc.note(p)
 		p.roll()
 		if got := p.patience(); got < tc.least || got > tc.least*3/2 {
@@ -57,7 +113,7 @@ func TestPatience(t *testing.T) {
 // TestPatienceFollows: it comes with the tail, stays while some are slow, and goes when none has been for some seconds, or when all are.
 func TestPatienceFollows(t *testing.T) {
 	const ms = time.Millisecond
-	p := &pace{timeout: 50 * ms}
+	p := &pace{timeout: 50 * ms, waits: unhindered}
 	beats := func(fast, slow int, until func() bool) time.Duration {
 		t.Helper()
 		for i := range 1000 {
