@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -203,6 +204,54 @@ func TestStats(t *testing.T) {
 	}
 	if got.Refused() != 3 {
 		t.Errorf("Refused() = %d, want 3", got.Refused())
+	}
+}
+
+// Find is Get by the cache's clock, without a copy: it counts, marks and drops as Get does.
+func TestFind(t *testing.T) {
+	origin := time.Now()
+	c := mustNew[[4]int](t, localcache.Config{Shards: 1, MaxEntries: 2, Origin: origin})
+	end := origin.Add(time.Minute)
+	put(t, c, "a", [4]int{1}, 0, end, origin)
+	put(t, c, "b", [4]int{2}, 0, end, origin)
+	first, again := c.Find("a", 0), c.Find("a", time.Minute-1)
+	if first == nil || first != again || *first != [4]int{1} {
+		t.Errorf("found %v and %v", first, again)
+	}
+	put(t, c, "c", [4]int{3}, 0, end, origin) // a was asked for: b goes
+	if c.Find("a", 0) == nil || c.Find("b", 0) != nil {
+		t.Error("b was kept in place of a")
+	}
+	put(t, c, "a", [4]int{4}, 0, end, origin)
+	if *first != [4]int{1} {
+		t.Errorf("what was found has become %v", *first)
+	}
+	if c.Find("a", time.Minute) != nil || c.Len() != 1 {
+		t.Error("an entry that is over is there")
+	}
+	if st := c.Stats(); st.Hits != 3 || st.Misses != 2 || st.Expired != 1 || st.Evicted != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// Hits and misses are counted one by one, by however many at once.
+func TestReadsAreCounted(t *testing.T) {
+	const readers, reads = 128, 5_000 // so many that some share a counter
+	c := mustNew[int](t, localcache.Config{})
+	now := time.Now()
+	put(t, c, "k", 1, 0, now.Add(time.Hour), now)
+	var wg sync.WaitGroup
+	for range readers {
+		wg.Go(func() {
+			for range reads {
+				c.Get("k", now)
+				c.Get("x", now)
+			}
+		})
+	}
+	wg.Wait()
+	if st := c.Stats(); st.Hits != readers*reads || st.Misses != readers*reads {
+		t.Errorf("%d hits and %d misses, want %d of each", st.Hits, st.Misses, readers*reads)
 	}
 }
 

@@ -57,6 +57,24 @@ func checkEntries[V any](t testing.TB, c *Cache[V], i int) {
 	}
 }
 
+// What was taken out holds nothing of the queue: a reader that keeps it for long must not keep all that came after it.
+func TestTakenItemsHoldNothing(t *testing.T) {
+	var q sieve[int]
+	q.clear()
+	items := make([]*item[int], 4)
+	for k := range items {
+		items[k] = poorItem(k)
+		q.add(items[k])
+	}
+	q.replace(items[1], poorItem(1))
+	q.remove(items[2])
+	for _, i := range items[1:3] {
+		if i.newer != nil || i.older != nil {
+			t.Errorf("%s still knows its neighbours", i.key)
+		}
+	}
+}
+
 // checkIndex: the table holds as many items as it says, each where a search finds it, and has room for searches to end.
 func checkIndex[V any](t testing.TB, x *index[V], i, keys int) {
 	t.Helper()
