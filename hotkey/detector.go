@@ -83,8 +83,8 @@ func (d *Detector) Observe(key string, now time.Time) bool {
 // paths on which nanoseconds count. Up to some 100,000 reads a second all are counted; above, as many are drawn at random and count for the others. Then a key needs eight
 // counted reads to be hot, whatever its bytes: at ten million reads a second in all those are the keys with 700 a second.
 func (d *Detector) Count(key string, bytes int, now time.Time) {
-	every, yes := d.sampling.draw()
-	if !yes {
+	every := d.sampling.every.Load()
+	if every > 1 && !drawn(every) { // where reads are many that is all
 		return
 	}
 	d.sampling.count(now)

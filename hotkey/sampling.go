@@ -29,11 +29,9 @@ type sampling struct {
 	base    time.Time
 }
 
-// draw says whether a read is counted, and for how many it stands.
-func (s *sampling) draw() (every uint32, yes bool) {
-	every = s.every.Load()
-	return every, every == 1 || rand.Uint32()&(every-1) == 0
-}
+// drawn says of one read in so many, at random, that it is counted. Nothing cheaper will do: a state of our own would be shared by all processors, and
+// the time is the same for many reads where clocks are coarse.
+func drawn(every uint32) bool { return uint32(rand.Uint64())&(every-1) == 0 }
 
 // count notes that a read was counted, and sets every anew when the window is full or over. Of several callers that find it so one does it.
 func (s *sampling) count(now time.Time) {
