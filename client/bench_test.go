@@ -82,6 +82,34 @@ func TestL1HitAllocations(t *testing.T) {
 	}
 }
 
+// TestL2HitAllocations: the key's names, the value, and the generation that is read beside it; a text is one more.
+func TestL2HitAllocations(t *testing.T) {
+	cfg := realNodes(t, 1)
+	cl := open(t, cfg)
+	bytes := newCache(t, cl, client.CacheConfig[[]byte]{Name: "bytes", TTL: time.Hour, L1: client.L1Off, NoEarlyRefresh: true, Load: loadBytes})
+	texts := newCache(t, cl, client.CacheConfig[string]{Name: "texts", TTL: time.Hour, L1: client.L1Off, NoEarlyRefresh: true, Load: echo})
+	ctx := t.Context()
+	for name, tc := range map[string]struct {
+		allowed float64
+		get     func() error
+	}{
+		"bytes":  {3, func() error { _, err := bytes.Get(ctx, "k"); return err }},
+		"string": {4, func() error { _, err := texts.Get(ctx, "k"); return err }},
+	} {
+		least := 1000.0
+		for range 5 { // heartbeats allocate too, and so does a node that seems to be slow
+			least = min(least, testing.AllocsPerRun(200, func() {
+				if err := tc.get(); err != nil {
+					t.Error(err)
+				}
+			}))
+		}
+		if least > tc.allowed {
+			t.Errorf("%s: %v allocations an L2 hit, want at most %v", name, least, tc.allowed)
+		}
+	}
+}
+
 func BenchmarkL1Hit(b *testing.B) {
 	for _, keys := range []int{1000, 100_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {

@@ -176,7 +176,8 @@ func TestGetManyPoolTimeout(t *testing.T) {
 		if err := conn.Ping(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		go func() { time.Sleep(300 * time.Millisecond); _ = conn.Close() }()
+		given := make(chan struct{})
+		time.AfterFunc(300*time.Millisecond, func() { _ = conn.Close(); close(given) })
 		if err := read(); err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +185,7 @@ func TestGetManyPoolTimeout(t *testing.T) {
 		if loads.Load() != 0 {
 			t.Errorf("%s: %d loads of an entry that the node has", name, loads.Load())
 		}
-		time.Sleep(100 * time.Millisecond)
+		<-given
 	}
 }
 

@@ -19,8 +19,8 @@ const slowTimes = 2
 // getImpatiently is GetBeside of a node of which some replies are slow, see pace: it waits for patience, then asks anew, over another connection, and waits
 // twice as long, and so on until the timeout is used up. What it has left goes on to its end, without it: the connection stays good.
 func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience time.Duration) (value, besideValue []byte, err error) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	timer := n.reads.timer(patience)
+	defer n.reads.putTimer(timer)
 	for left := n.cfg.Timeout; ; {
 		left -= patience
 		r, err := n.reads.queueUp(key, beside)
@@ -40,6 +40,21 @@ func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience 
 		patience = min(2*patience, left)
 		timer.Reset(patience)
 	}
+}
+
+// timer is a timer for a reader: on such a node each read needs one.
+func (q *reads) timer(d time.Duration) *time.Timer {
+	if timer, ok := q.timers.Get().(*time.Timer); ok {
+		timer.Reset(d)
+		return timer
+	}
+	return time.NewTimer(d)
+}
+
+// putTimer gives it back.
+func (q *reads) putTimer(timer *time.Timer) {
+	timer.Stop() // what it had to say is gone with that
+	q.timers.Put(timer)
 }
 
 // queueUp queues a read, and sees that somebody works off the queue.

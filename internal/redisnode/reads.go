@@ -41,6 +41,7 @@ type reads struct {
 	node   *Node
 	slots  int       // readSlots, or less
 	opened time.Time // the zero of since
+	timers sync.Pool // that are stopped
 
 	mu      sync.Mutex
 	busy    int      // slots taken
