@@ -64,8 +64,11 @@ func (q *reads) pop() *batch {
 
 // drain works off the queue and gives its slot back when there is nothing left. In a crowd it lets those go first who have just been answered, or come at the
 // same time: what they read is in the next batch, which is the larger for it.
-func (q *reads) drain(crowded bool) {
+func (q *reads) drain() {
 	var w work
+	q.mu.Lock()
+	crowded := q.crowded()
+	q.mu.Unlock()
 	if crowded {
 		runtime.Gosched()
 	}

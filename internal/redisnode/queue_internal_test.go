@@ -196,7 +196,7 @@ func TestReadsExpireByThemselves(t *testing.T) {
 		if early.wait(t.Context(), nil); !IsPoolTimeout(early.in.asks[early.at].err) {
 			t.Errorf("got %v for a read that was queued for longer than the timeout", early.in.asks[early.at].err)
 		}
-		q.workers.Go(func() { q.drain(false) })
+		q.workers.Go(q.drain)
 		for key, r := range map[string]read{"2": late, "3": other} {
 			r.wait(t.Context(), nil)
 			if v, _, err := r.answer(); string(v) != key || err != nil {
@@ -220,7 +220,7 @@ func TestSplitBatches(t *testing.T) {
 			reads[strconv.Itoa(i)] = q.join(strconv.Itoa(i), "7")
 		}
 		q.size = batchBytes / 4
-		q.workers.Go(func() { q.drain(false) })
+		q.workers.Go(q.drain)
 		q.mu.Unlock()
 		for key, r := range reads {
 			r.wait(t.Context(), nil)

@@ -184,8 +184,7 @@ func (q *reads) staff() {
 func (q *reads) hire() {
 	if q.busy < q.node.cfg.wires() {
 		q.busy++
-		crowded := q.crowded()
-		q.workers.Go(func() { q.drain(crowded) })
+		q.workers.Go(q.drain)
 	}
 }
 
