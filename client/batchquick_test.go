@@ -140,6 +140,10 @@ func TestGetManyBytesAreTheCallers(t *testing.T) {
 			return bytes.Repeat([]byte(key), 10), nil
 		}})
 		keys, _ := numbered(40)
+		others := make([]string, 30) // whose values lie elsewhere in their nodes' replies
+		for i := range others {
+			others[i] = fmt.Sprint("another-", i)
+		}
 		var before []map[string][]byte
 		for range 4 {
 			m, err := c.GetMany(t.Context(), keys)
@@ -154,6 +158,9 @@ func TestGetManyBytesAreTheCallers(t *testing.T) {
 				clear(m[k])
 			}
 			before = append(before, m)
+			if m, err := c.GetMany(t.Context(), others); err != nil || len(m) != len(others) {
+				t.Fatalf("%d values, %v", len(m), err)
+			}
 		}
 		for _, m := range before {
 			for _, k := range keys[20:] {
