@@ -40,12 +40,12 @@ func TestEvalAgain(t *testing.T) {
 		err   error
 	}
 	late := make(chan outcome, 100)
-	eval := func(ctx context.Context, ms ...int) (int, any, error, time.Duration) {
+	eval := func(ctx context.Context, ms ...int) (try int, reply any, took time.Duration, err error) {
 		began := time.Now()
-		try, reply, err := n.Session().EvalAgain(ctx,
+		try, reply, err = n.Session().EvalAgain(ctx,
 			func(try int) Call { return Call{Script: busy, Args: []any{ms[min(try, len(ms)-1)]}} },
 			func(try int, reply any, err error) { late <- outcome{try, reply, err} })
-		return try, reply, err, time.Since(began)
+		return try, reply, time.Since(began), err
 	}
 	told := func(what string, tries int) {
 		t.Helper()
@@ -56,20 +56,20 @@ func TestEvalAgain(t *testing.T) {
 		}
 	}
 	const long = 500 // ms
-	if try, reply, err, took := eval(t.Context(), long); try != 0 || reply != "done" || err != nil || took < long*time.Millisecond {
+	if try, reply, took, err := eval(t.Context(), long); try != 0 || reply != "done" || err != nil || took < long*time.Millisecond {
 		t.Errorf("a node whose replies are all alike: %d, %v, %v after %v", try, reply, err, took)
 	}
 	n.pace.most.Store(int64(100 * time.Millisecond)) // no heartbeat sets it anew: the node does not run
-	if try, reply, err, _ := eval(t.Context(), 0); try != 0 || reply != "done" || err != nil {
+	if try, reply, _, err := eval(t.Context(), 0); try != 0 || reply != "done" || err != nil {
 		t.Errorf("in time: %d, %v, %v", try, reply, err)
 	}
 	// The server does one thing at a time: the second has its answer when the first has, before its own patience, 200 ms, is over.
-	if try, reply, err, took := eval(t.Context(), 150, 0); try != 1 || reply != "done" || err != nil || took < 150*time.Millisecond {
+	if try, reply, took, err := eval(t.Context(), 150, 0); try != 1 || reply != "done" || err != nil || took < 150*time.Millisecond {
 		t.Errorf("the first is late: try %d, %v, %v after %v", try, reply, err, took)
 	}
 	told("the first is late", 1)
 	n.cfg.Timeout = 400 * time.Millisecond
-	try, reply, err, took := eval(t.Context(), 2*long, 0) // 100, 200, 100 ms
+	try, reply, took, err := eval(t.Context(), 2*long, 0) // 100, 200, 100 ms
 	if e := (*Error)(nil); try != 2 || reply != nil || !errors.As(err, &e) || e.Node != "a" || !IsTimeout(err) || !errors.Is(err, os.ErrDeadlineExceeded) || took > 2*long*time.Millisecond {
 		t.Errorf("all are late: try %d, %v, %v after %v", try, reply, err, took)
 	}
@@ -77,7 +77,7 @@ func TestEvalAgain(t *testing.T) {
 	told("all are late", 3)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
-	if _, _, err, _ := eval(ctx, long); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, _, err := eval(ctx, long); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the caller leaves: %v", err)
 	}
 	told("the caller leaves", 1)
@@ -95,7 +95,7 @@ func TestEvalAgain(t *testing.T) {
 	if len(late) != 1 {
 		t.Errorf("when Close has returned, %d outcomes of 1 were told", len(late))
 	}
-	if _, _, err, _ := eval(t.Context(), 0); !errors.Is(err, ErrClosed) {
+	if _, _, _, err := eval(t.Context(), 0); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }
