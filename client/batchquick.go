@@ -155,7 +155,7 @@ func (b *batch[V]) readQuick(ctx context.Context, others *crew) {
 		n := &b.quick.nodes[i]
 		switch {
 		case n.many == nil || !n.many.Sent():
-		case !n.many.Here():
+		case !n.many.Here(): //nolint:contextcheck // it looks at what is there
 			b.beside(ctx, others, i)
 		case b.c.inPlace:
 			b.taken(ctx, others, i)

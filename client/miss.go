@@ -89,10 +89,10 @@ func (c *Cache[V]) fromLoad(ctx context.Context, s *slot[V], load loader[V], o G
 	res, err := wait.Get(ctx)
 	c.counters.waiting.Add(-1)
 	switch {
-	case err == nil && tooLate(res, s):
-		return Result[V]{}, false, nil
 	case err != nil:
 		return Result[V]{Node: s.nodeID()}, true, err
+	case tooLate(res, s):
+		return Result[V]{}, false, nil
 	}
 	e := res.Value.entry
 	c.own(&e)

@@ -25,7 +25,7 @@ func (s *slot[V]) Take(ctx context.Context, token string, mode stampede.Mode) (s
 	s.session, s.forced = s.node.Session(), mode == stampede.Force
 	var reply any
 	var err error
-	s.again, reply, err = s.session.EvalAgain(ctx, func(try int) redisnode.Call { return wireCall(s.leaseCall(token, try, mode)) }, s.lateLease(s.session, token))
+	s.again, reply, err = s.session.EvalAgain(ctx, func(try int) redisnode.Call { return wireCall(s.leaseCall(token, try, mode)) }, s.lateLease(s.session, token)) //nolint:contextcheck // what is late outlives the load
 	if err != nil {
 		s.c.counters.nodeErrors.Add(1)
 		return stampede.State[entry[V]]{}, err

@@ -236,7 +236,7 @@ func TestFind(t *testing.T) {
 
 // Hits and misses are counted one by one, by however many at once.
 func TestReadsAreCounted(t *testing.T) {
-	const readers, reads = 128, 5_000 // so many that some share a counter
+	const readers, reads = 128, 20_000 // so many that some share a counter
 	c := mustNew[int](t, localcache.Config{})
 	now := time.Now()
 	put(t, c, "k", 1, 0, now.Add(time.Hour), now)

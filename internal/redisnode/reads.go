@@ -180,9 +180,10 @@ func (q *reads) staff() {
 	}
 }
 
-// hire takes a slot for a worker, unless each connection for reads has one already.
+// hire takes a slot for a worker, unless each connection for reads has one already, but for the last: with the driver's one, for heartbeats and scripts, reads then have no more than the
+// half of PoolSize.
 func (q *reads) hire() {
-	if q.busy < q.node.cfg.wires() {
+	if q.busy < max(q.slots, q.node.cfg.wires()-1) {
 		q.busy++
 		q.workers.Go(q.drain)
 	}
