@@ -79,7 +79,7 @@ func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOp
 // by what the owner has, and in the gutter, whose leases say nothing of the owner.
 func (c *Cache[V]) fromLoad(ctx context.Context, s *slot[V], load loader[V], o GetOptions) (Result[V], bool, error) {
 	if load == nil || o.NoFill || s.gutter || c.cfg.StaleIfError > 0 || c.recursion(ctx, s.key) != nil {
-		return Result[V]{}, false, nil
+		return Result[V]{}, false, nil //nolint:nilerr // who goes on is told
 	}
 	wait, joined := c.misses.flight(ctx, c.client.limiter).Join(ctx, s.key)
 	if !joined {
