@@ -40,23 +40,34 @@ func (s *Session) hangUp() {
 }
 
 // full says that there is to be no further connection: to a node that is down there is one of the driver's, for the heartbeats. Operations that were waiting for a
-// place in the pool when it went down come here, and would wait once more.
-func (s *Session) full(ours bool) error {
+// place in the pool when it went down come here, several at once, and would wait once more. alone: the dial that may go on is the only one, and ends with dialled.
+func (s *Session) full(ours bool) (alone bool, err error) {
 	g := s.node.breaker.barred()
 	if g == nil {
-		return nil
+		return false, nil
 	}
 	if ours || s.asking.Load() == 0 {
-		return g.why
+		return false, g.why
 	}
 	s.connsMu.Lock()
 	defer s.connsMu.Unlock()
+	if s.dialling {
+		return false, g.why
+	}
 	for c := range s.conns {
 		if !c.ours {
-			return g.why
+			return false, g.why
 		}
 	}
-	return nil
+	s.dialling = true
+	return true, nil
+}
+
+// dialled ends a dial that was alone: its connection is noted, if it has one.
+func (s *Session) dialled() {
+	s.connsMu.Lock()
+	defer s.connsMu.Unlock()
+	s.dialling = false
 }
 
 // keep notes a new connection.

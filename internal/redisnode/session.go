@@ -43,6 +43,8 @@ type Session struct {
 	connsMu sync.Mutex
 	conns   map[*watchfulConn]struct{} // that are open
 
+	dialling bool // while the node is down: the one connection that it may have is being made; guarded by connsMu
+
 	// users counts operations and dials under way; retiring subtracts a number that keeps it
 	// negative. Whoever brings it back to exactly that number was the last and closes the client.
 	// So a session that was swapped out lives as long as its users, and nothing has to wait.
@@ -181,8 +183,12 @@ func (s *Session) dialFor(ctx context.Context, network, addr string, ours bool) 
 		return noConn{s.gone()}, nil
 	}
 	defer s.leave()
-	if err := s.full(ours); err != nil {
+	alone, err := s.full(ours)
+	if err != nil {
 		return noConn{err}, nil
+	}
+	if alone {
+		defer s.dialled()
 	}
 	if addr == Unknown {
 		return noConn{&connectError{"connecting", ErrUnknown}}, nil
