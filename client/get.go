@@ -170,7 +170,7 @@ func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o Get
 	if c.copies != nil || c.client.cfg.ReadFrom != ReadPrimary {
 		return c.fromOthers(ctx, at.kept(), load, o, t, now)
 	}
-	if r, found, err := c.fromLoad(ctx, &at, load, o); found {
+	if r, found, err := c.fromLoad(ctx, &at, load, o, now); found {
 		return r, err
 	}
 	e, f, err := at.read(ctx, t.watch) // 5 owner
@@ -186,7 +186,7 @@ func (c *Cache[V]) fromOthers(ctx context.Context, s *slot[V], load loader[V], o
 	if r, found, err := c.fromCopy(ctx, s, t, load, o, asked); found {
 		return r, err
 	}
-	if r, found, err := c.fromLoad(ctx, s, load, o); found {
+	if r, found, err := c.fromLoad(ctx, s, load, o, asked); found {
 		return r, err
 	}
 	if r, found, err := c.replicaFirst(ctx, s, t, load, o); found {

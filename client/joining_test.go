@@ -559,3 +559,72 @@ func TestCallersOfALoadAskNoNode(t *testing.T) {
 		})
 	}
 }
+
+// TestCallerOfALoadThatFails: while the load goes on another process stores a value. The load's failure is no answer to who comes after that and joins it: it had not looked at
+// the owner. Where the owner has nothing the failure is, and nobody loads again.
+func TestCallerOfALoadThatFails(t *testing.T) {
+	boom := errors.New("boom")
+	for _, how := range []string{"Set", "WriteThrough", "a load after an invalidation", "nothing"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { aLoadThatFails(t, how, boom) })
+		})
+	}
+}
+
+func aLoadThatFails(t *testing.T, how string, boom error) {
+	nodes := clienttest.Start(t, 1)
+	cc := client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, NoEarlyRefresh: true, Truth: how == "Set"}
+	of := func(load func(context.Context, string) (string, error)) *client.Cache[string] {
+		cc := cc
+		if !cc.Truth {
+			cc.Load = load
+		}
+		return newCache(t, open(t, nodes.Config()), cc)
+	}
+	gate := make(chan struct{})
+	var loads atomic.Int32
+	failing := func(context.Context, string) (string, error) {
+		loads.Add(1)
+		<-gate
+		return "", boom
+	}
+	a, b := of(failing), of(func(context.Context, string) (string, error) { return "new", nil })
+	get := func(c *client.Cache[string]) (string, error) {
+		if cc.Truth {
+			return c.GetWith(t.Context(), "k", failing, client.GetOptions{})
+		}
+		return c.Get(t.Context(), "k")
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = get(a) })
+	synctest.Wait()
+	err, want, wantErr := error(nil), "new", error(nil)
+	switch how {
+	case "Set":
+		err = b.Set(t.Context(), "k", "new")
+	case "WriteThrough":
+		_, err = b.WriteThrough(t.Context(), "k", func(context.Context) (string, error) { return "new", nil })
+	case "nothing":
+		want, wantErr = "", boom
+	default:
+		if err = b.Invalidate(t.Context(), "k"); err == nil {
+			_, err = b.Get(t.Context(), "k")
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		wg.Go(func() {
+			if v, err := get(a); v != want || !errors.Is(err, wantErr) {
+				t.Errorf("%s elsewhere, and then a read whose load fails: %q, %v; want %q, %v", how, v, err, want, wantErr)
+			}
+		})
+	}
+	synctest.Wait()
+	close(gate)
+	wg.Wait()
+	if n := loads.Load(); n != 1 {
+		t.Errorf("%s: %d loads", how, n)
+	}
+}
