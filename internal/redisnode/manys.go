@@ -38,7 +38,7 @@ func (q *manys) enter(m *Many) bool {
 	defer q.mu.Unlock()
 	switch {
 	case q.closed:
-		m.err = &Error{Node: q.node.cfg.ID, Op: "MGET", Err: ErrClosed}
+		m.err = q.closedError()
 		return false
 	case q.busy < q.slots:
 		q.busy++
@@ -48,15 +48,22 @@ func (q *manys) enter(m *Many) bool {
 	return false
 }
 
+func (q *manys) closedError() error { return &Error{Node: q.node.cfg.ID, Op: "MGET", Err: ErrClosed} }
+
 func (q *manys) join(m *Many) {
 	m.queued, m.since, m.done = true, time.Now(), make(chan struct{})
 	q.queue = append(q.queue, m)
 }
 
-// hand queues m, and gives its slot to a worker.
+// hand queues m, and gives its slot to a worker. A node that was closed meanwhile has none, for which nobody would wait.
 func (q *manys) hand(m *Many) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		q.busy--
+		m.err = q.closedError()
+		return
+	}
 	q.join(m)
 	q.workers.Go(q.drain)
 }
@@ -130,7 +137,7 @@ func (q *manys) close() {
 	q.mu.Lock()
 	q.closed = true
 	for len(q.queue) > 0 {
-		q.fail(&Error{Node: q.node.cfg.ID, Op: "MGET", Err: ErrClosed})
+		q.fail(q.closedError())
 	}
 	q.mu.Unlock()
 	q.workers.Wait()
