@@ -208,3 +208,75 @@ func TestLateTrackedReadIsNotKept(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// deafConn is a connection on which the first request for a lease is carried out and not answered, and the others are lost.
+type deafConn struct {
+	net.Conn
+	asked      *atomic.Int32 // requests; negative: let them through
+	mute, lost atomic.Bool
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("~l:x:k")) && bytes.Contains(b, []byte("\r\nmiss\r\n")) && c.asked.Load() >= 0 {
+		c.mute.Store(true)
+		c.lost.Store(c.asked.Add(1) > 1)
+	}
+	if c.lost.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	for err == nil && c.mute.Load() {
+		n, err = c.Conn.Read(b) // until the deadline
+	}
+	return n, err
+}
+
+// TestUnansweredLeaseIsGivenBack: of a limping node a load asks for its lease several times, and gets no answer. One of the requests, not the last, was carried out: what that was granted is given
+// back as well, or the next readers would wait for somebody who does not load.
+func TestUnansweredLeaseIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, link, asked := clienttest.Start(t, 1), new(limper), new(atomic.Int32)
+		asked.Store(-1)
+		link.every.Store(5)
+		cfg := nodes.Config()
+		link.edit(&cfg)
+		limping := cfg.Redis
+		cfg.Redis = func(n ring.Node, o *redis.Options) {
+			limping(n, o)
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := dial(ctx, network, addr)
+				return &deafConn{Conn: conn, asked: asked}, err
+			}
+		}
+		cc := client.CacheConfig[string]{Name: "x", TTL: time.Minute, L1: client.L1Off, NoEarlyRefresh: true,
+			Load: func(context.Context, string) (string, error) { return "v", nil }}
+		c, other := newCache(t, open(t, cfg), cc), newCache(t, open(t, nodes.Config()), cc)
+		for range 300 {
+			if _, err := c.Get(t.Context(), "warm"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second) // some heartbeats, at which the node's pace is taken
+		link.every.Store(0)
+		asked.Store(0)
+		if v, err := c.Get(t.Context(), "k"); v != "v" || err != nil {
+			t.Errorf("%q, %v", v, err)
+		}
+		if n := asked.Load(); n < 2 {
+			t.Fatalf("%d requests for the lease: the node is not known to limp", n)
+		}
+		time.Sleep(cfg.OperationTimeout) // for what is given back
+		if names := nodes.Node(0).Keys(); slices.Contains(names, "~l:x:k:v0") {
+			t.Errorf("a lease is left: %q", names)
+		}
+		start := time.Now()
+		if v, err := other.Get(t.Context(), "k"); v != "v" || err != nil || time.Since(start) > time.Second {
+			t.Errorf("another process's read: %q, %v after %v", v, err, time.Since(start))
+		}
+	})
+}

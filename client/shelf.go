@@ -35,14 +35,15 @@ func (s *slot[V]) Take(ctx context.Context, token string, mode stampede.Mode) (s
 
 // lateLease gives back a lease that a request was granted for whose reply nobody waited. Mostly another request of this load has taken it over since. But that may have overtaken
 // this one, of which a slow link has many under way: then the lease was granted when the load was over, and the next readers would wait for nobody.
+// So they would if the request was carried out and its reply lost, and those that were to take over from it as well: what became of it is not known, and it is given back too.
 func (s *slot[V]) lateLease(session *redisnode.Session, token string) func(try int, reply any, err error) {
 	return func(try int, reply any, err error) {
-		if err != nil {
-			return
+		if err == nil {
+			if r, err := invalidation.ParseLease(reply); err != nil || r.Status != invalidation.Granted {
+				return
+			}
 		}
-		if r, err := invalidation.ParseLease(reply); err == nil && r.Status == invalidation.Granted {
-			_, _ = session.Eval(context.Background(), wireCall(invalidation.Release(s.names, nthToken(token, try), 0))) // it ends by itself, if later
-		}
+		_, _ = session.Eval(context.Background(), wireCall(invalidation.Release(s.names, nthToken(token, try), 0))) // it ends by itself, if later
 	}
 }
 
