@@ -97,7 +97,8 @@ func TestL2HitAllocations(t *testing.T) {
 		"string": {4, func() error { _, err := texts.Get(ctx, "k"); return err }},
 	} {
 		least := 1000.0
-		for range 5 { // heartbeats allocate too, and so does a node that seems to be slow
+		// Heartbeats allocate too, and so do reads of a node that seems to be slow, as it may for seconds on a busy machine.
+		for end := time.Now().Add(20 * time.Second); least > tc.allowed && time.Now().Before(end); {
 			least = min(least, testing.AllocsPerRun(200, func() {
 				if err := tc.get(); err != nil {
 					t.Error(err)

@@ -37,13 +37,14 @@ func (s *slot[V]) Take(ctx context.Context, token string, mode stampede.Mode) (s
 // this one, of which a slow link has many under way: then the lease was granted when the load was over, and the next readers would wait for nobody.
 // So they would if the request was carried out and its reply lost, and those that were to take over from it as well: what became of it is not known, and it is given back too.
 func (s *slot[V]) lateLease(session *redisnode.Session, token string) func(try int, reply any, err error) {
+	names := s.names // what the fill stages is named meanwhile
 	return func(try int, reply any, err error) {
 		if err == nil {
 			if r, err := invalidation.ParseLease(reply); err != nil || r.Status != invalidation.Granted {
 				return
 			}
 		}
-		_, _ = session.Eval(context.Background(), wireCall(invalidation.Release(s.names, nthToken(token, try), 0))) // it ends by itself, if later
+		_, _ = session.Eval(context.Background(), wireCall(invalidation.Release(names, nthToken(token, try), 0))) // it ends by itself, if later
 	}
 }
 
