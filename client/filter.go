@@ -42,9 +42,14 @@ func (c *Cache[V]) makeFilter() (err error) {
 // logFilter tells that the filter is consulted, that it is not, or that it serves though it cannot be built anew.
 func (c *Cache[V]) logFilter(consulted bool, why string) {
 	log, of := c.client.cfg.Logger, []any{"cache", c.cfg.Name, "node", c.filterNode()}
+	if consulted {
+		of = append(of, "keys", c.filter.Stats().Keys)
+	}
 	switch {
 	case consulted && why == "":
 		log.Info("shelf: filter of known keys is consulted", of...)
+	case consulted && why == stampede.FilterFoundNoKeys:
+		log.Warn("shelf: filter of known keys is consulted", append(of, "reason", why)...)
 	case consulted:
 		log.Warn("shelf: filter of known keys could not be built anew: the last build serves", append(of, "reason", why)...)
 	default:

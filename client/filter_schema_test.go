@@ -86,7 +86,7 @@ func TestFilterIsLogged(t *testing.T) {
 				t.Errorf("%d lines about filters, want one: %q", n, what)
 			}
 		}
-		of("filter of known keys is consulted")
+		of("filter of known keys is consulted\" cache=x node=node-0 keys=10")
 		nodes.Node(0).Flush()
 		time.Sleep(2 * time.Second)
 		_ = c.Clear(t.Context())
@@ -101,6 +101,23 @@ func TestFilterIsLogged(t *testing.T) {
 			t.Errorf("logged %q while the node is down", got)
 		}
 		nodes.Node(0).Up()
-		of("filter of known keys is consulted")
+		of("filter of known keys is consulted\" cache=x node=node-0 keys=10")
+	})
+}
+
+// TestFilterWithoutKeysIsLogged: a filter whose scan found nothing is consulted, with a warning.
+func TestFilterWithoutKeysIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTable(0)
+		log := new(lines)
+		cfg := clienttest.Start(t, 1).Config()
+		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+		c := s.filtered(t, open(t, cfg), client.FilterConfig{})
+		complete(t, c, true)
+		time.Sleep(20 * time.Second)
+		wantAbsent(t, c, "nobody")
+		if got := log.take(); !strings.Contains(got, `level=WARN msg="shelf: filter of known keys is consulted" cache=x node=node-0 keys=0 reason="the scan found no keys: every key is taken for absent until it is added"`) {
+			t.Errorf("logged %q", got)
+		}
 	})
 }

@@ -181,6 +181,9 @@ func TestFilterClear(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, c, "bulk", "v", client.LayerSource)
+		if why := c.Stats().Filter.Why; !strings.HasPrefix(why, "the cache was cleared") {
+			t.Errorf("who cleared says %q", why)
+		}
 		time.Sleep(time.Second)
 		want(t, other, "bulk", "v", client.LayerL2)
 		complete(t, c, true)
@@ -208,7 +211,7 @@ func TestFilterAnnounceOnly(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if st := teller.Stats().Filter; st.Complete || st.Lookups > 0 || s.count("nobody") != 1 {
+		if st := teller.Stats().Filter; st.Complete || st.Why != "AnnounceOnly: no filter is built here" || st.Lookups > 0 || s.count("nobody") != 1 {
 			t.Errorf("%+v; %d loads", st, s.count("nobody"))
 		}
 	})

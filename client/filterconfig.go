@@ -37,6 +37,13 @@ type FilterConfig struct {
 	// Keys gives all keys that the source has to yield, in any order; yield may be called concurrently. It stops when yield returns false, and returns an error if it could not give all of them (sql.Rows.Err,
 	// for one). It must see every row that was committed before it was called: a primary, not a replica that lags. One call at a time in a process, and mostly in the fleet; not capped by MaxLoads. Its context ends with Close, or when the
 	// build is of no use any more; Close waits for it.
+	//
+	// It gives the keys as your callers spell them: a row that Load finds under another spelling (upper case, leading zeros) is absent.
+	//
+	// A Keys that ends early without an error makes every row that it left out absent, for all processes, and the build is kept on the nodes: a restart or a new release takes it over and does not scan.
+	// Compare Stats().Filter.Keys with the table. After a mistake, and after a bulk import by another program, call Clear (or Known with the keys), or give the cache another Schema. What is noticed: a scan
+	// without keys where this process knows of some, or has loaded a row in the last minute, is a build that failed (a table that was really emptied: Clear); one with fewer than half of the keys of the build before is
+	// not used until another scan says the same. The very first scan of an empty table is believed, and logged as a warning.
 	Keys func(ctx context.Context, yield func(key string) bool) error
 
 	// RebuildEvery is how old a build gets, counted from the beginning of its scan, before a new one begins beside it; a random tenth is taken off. 0 means 1 h; at least 1 s.

@@ -48,6 +48,7 @@ type Filter struct {
 
 	sets  atomic.Pointer[filterSets]
 	until atomic.Int64 // until when absences are believed, since base; 0: they are not
+	found atomic.Int64 // when a load has last found a row, since base; 0: none has, since a Clear
 
 	lookups, absents, falses, builds, loads, saves, gaps, failures atomic.Uint64
 
@@ -64,9 +65,13 @@ type Filter struct {
 	deaf     error      // why the feed could not be followed, the last time; nil since it was read to the end
 	owed     []digest   // additions that could not be sent; only Run takes some away
 	dropped  int        // how many more there were than are kept
+	cleared  int        // those of them that are Forgets
 	recent   sentLately // additions that were sent in this history
 	basis    string     // the id of the build that the present set comes from
 	offer    time.Time  // when to look at a newer build that somebody has stored; zero: there is none
+	counted  int        // the keys of the last build that was used; 0 after a Forget
+	known    int        // the keys of the last set when it was dropped; 0 after a Forget
+	doubted  doubt      // a build that was not used
 }
 
 // filterSets are the set that is asked and the one that is being built. Additions go to both.
@@ -85,6 +90,7 @@ func NewFilter(cfg FilterConfig) (*Filter, error) {
 
 var (
 	errNotBuilt = errors.New("the first build has not ended")
+	errNoBuilds = errors.New("AnnounceOnly: no filter is built here")
 	errSilent   = fmt.Errorf("the feed was last read to the end more than %v ago", FilterTrust)
 	errOld      = errors.New("no build has succeeded for twice RebuildEvery")
 )
@@ -141,6 +147,7 @@ func (f *Filter) Add(ctx context.Context, keys ...string) error {
 // Found tells the filter of a key that a row was loaded for. One that it takes for absent was inserted without Add: it is added here, and
 // sent to the others when it can be.
 func (f *Filter) Found(key string) {
+	f.found.Store(int64(max(1, time.Since(f.base))))
 	set, d := f.sets.Load().current, digestOf(key)
 	if set == nil || set.has(d) {
 		return
@@ -159,12 +166,13 @@ func (f *Filter) Found(key string) {
 func (f *Filter) Forget(ctx context.Context) error {
 	var err error
 	if f.cfg.Feed != nil {
-		_, err = f.cfg.Feed.Append(ctx, []byte{entryGap})
+		_, err = f.cfg.Feed.Append(ctx, []byte{entryCleared})
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.forget(errTold); err != nil {
+	if f.forget(errCleared); err != nil {
 		f.dropped++
+		f.cleared++
 	}
 	f.signal()
 	return err

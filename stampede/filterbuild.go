@@ -26,7 +26,7 @@ func (f *Filter) Run(ctx context.Context) {
 	defer ticks.Stop()
 	var b *filterBuild
 	defer func() { b.end() }()
-	failed, told := 0, filterTold{why: errNotBuilt.Error()}
+	failed, told := 0, filterTold{why: f.Stats().Why}
 	for ctx.Err() == nil {
 		if f.cfg.Feed != nil {
 			f.follow(ctx)
@@ -199,10 +199,11 @@ func (b *filterBuild) scan(ctx context.Context) error {
 		return errVoid
 	}
 	defer f.drop(set)
-	s := newSnapshot(ctx, f, set)
-	began := time.Now()
+	known, s := f.knows(), newSnapshot(ctx, f, set)
+	began, given := time.Now(), new(atomic.Int64)
 	err := f.cfg.Keys(ctx, func(key string) bool {
 		set.add(digestOf(key))
+		given.Add(1)
 		return ctx.Err() == nil
 	})
 	switch {
@@ -213,7 +214,11 @@ func (b *filterBuild) scan(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err() // Keys was stopped, and has not given them all
 	}
-	if !f.install(set, b.era, began, s.ID) {
+	found := min(int(given.Load()), set.keys()) // one may be given twice, and the set has additions too
+	if err := f.weigh(s.ID, found, known); err != nil {
+		return fmt.Errorf("stampede: Keys: %w", err)
+	}
+	if !f.install(set, b.era, began, s.ID, found) {
 		return errVoid
 	}
 	f.builds.Add(1)
@@ -238,14 +243,17 @@ func (f *Filter) publish(set *filterBits, era uint64) bool {
 	return true
 }
 
-// install makes a set that has been built the one that is asked.
-func (f *Filter) install(set *filterBits, era uint64, began time.Time, id string) bool {
+// install makes a set that has been built, from so many keys, the one that is asked.
+func (f *Filter) install(set *filterBits, era uint64, began time.Time, id string, found int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.era != era {
 		return false
 	}
 	f.scanned, f.basis, f.why = began, id, nil
+	if f.counted, f.doubted = found, (doubt{}); found == 0 {
+		f.why = errEmpty
+	}
 	f.due = began.Add(f.cfg.RebuildEvery - time.Duration(f.cfg.Draw()*float64(f.cfg.RebuildEvery)/10))
 	if keys := set.keys(); keys > f.capacity {
 		f.capacity = keys + keys/4

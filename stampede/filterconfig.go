@@ -30,6 +30,9 @@ type FilterConfig struct {
 	// Keys gives all known keys to yield, in any order; more than once does no harm. It stops when yield returns false, and returns an error if it could not give
 	// them all. It must see every row that was committed before it was called: ask the database's primary, not a replica that lags. It runs behind the
 	// readers' backs, one call at a time, and its context ends with Run. nil: no filter is built; the additions of this process are told all the same.
+	//
+	// One that ends early without an error makes every row that it left out absent. So a scan that gives no key where there were some, or where a row was loaded (Found) less than a minute ago, is a build that
+	// failed, until there is a Forget; and one that gives fewer than half of the keys of the build before is one until another scan gives as many, within an eighth. Another process's build is weighed in the same way.
 	Keys func(ctx context.Context, yield func(key string) bool) error
 
 	// RebuildEvery is how old a build may get, counted from when its scan began: by then a new one begins beside it, which forgets deleted rows and learns of rows that nobody added. A random tenth is taken

@@ -49,6 +49,8 @@ const (
 	entryGap   = 'g' // additions were lost: who has not scanned since knows nothing
 	entryHere  = 'h' // somebody begins to follow, or to scan, here; 16 random bytes
 	entryBuilt = 'b' // a build was stored; its id follows
+
+	entryCleared = 'c' // as entryGap, since somebody wanted it (Forget)
 )
 
 const (
@@ -61,6 +63,7 @@ var (
 	errHistory = errors.New("the feed has another history: its node was restarted, or a replica was promoted")
 	errLost    = errors.New("entries of the feed are gone that were not read yet: evicted, flushed, or more than it keeps were added at once")
 	errTold    = errors.New("a process has told of additions that it could not keep")
+	errCleared = errors.New("the cache was cleared")
 	errKind    = errors.New("the feed has an entry of a kind that this release does not know")
 )
 
@@ -178,6 +181,8 @@ func readEntry(entry []byte) (added []digest, built string, err error) {
 		return nil, string(entry[1:]), nil
 	case entryGap:
 		return nil, "", errTold
+	case entryCleared:
+		return nil, "", errCleared
 	default:
 		return nil, "", fmt.Errorf("%w: it begins with %q", errKind, entry[:min(1, len(entry))])
 	}
@@ -224,6 +229,11 @@ func (f *Filter) gap(why error) {
 func (f *Filter) forget(why error) {
 	f.era++
 	f.until.Store(0) // first, see Absent
+	if set := f.sets.Load().current; set != nil {
+		f.known = set.keys()
+	}
 	f.sets.Store(&filterSets{})
-	f.why, f.basis, f.due = why, "", time.Time{}
+	if f.why, f.basis, f.due = why, "", (time.Time{}); errors.Is(why, errCleared) {
+		f.unknow()
+	}
 }

@@ -89,6 +89,7 @@ func TestFilterTellsOthers(t *testing.T) {
 func TestFilterThatHearsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFilterWorld(t, 1)
+		w.commit("row")
 		link := &filterLink{node: w.node, self: "p", cut: true}
 		w.cfg.Feed, w.cfg.Store = link, link
 		f, end := w.alone()

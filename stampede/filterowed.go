@@ -100,14 +100,17 @@ type debt struct {
 	entry   []byte // nil: nothing is owed
 	part    []digest
 	dropped int
+	cleared int
 	all     int // additions that are owed
 }
 
 func (f *Filter) nextDebt() debt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d := debt{dropped: f.dropped, all: f.dropped + len(f.owed)}
+	d := debt{dropped: f.dropped, cleared: f.cleared, all: f.dropped + len(f.owed)}
 	switch {
+	case d.cleared > 0:
+		d.entry = []byte{entryCleared}
 	case d.dropped > 0:
 		d.entry = []byte{entryGap}
 	case len(f.owed) > 0:
@@ -123,6 +126,7 @@ func (f *Filter) paid(d debt) {
 	defer f.mu.Unlock()
 	f.owed = f.owed[len(d.part):]
 	f.dropped -= d.dropped // what was dropped meanwhile may have come after the entry
+	f.cleared -= d.cleared
 }
 
 // sendOwed sends what is owed. What is on its way stays owed until it has been taken: a set that is published meanwhile must get it.

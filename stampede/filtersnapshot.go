@@ -130,6 +130,7 @@ func (b *filterBuild) takeOver(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", errBadSnapshot, err)
 		}
 	}
+	known := f.knows()
 	if !f.publish(set, b.era) {
 		return errVoid
 	}
@@ -137,7 +138,11 @@ func (b *filterBuild) takeOver(ctx context.Context) error {
 	if err := s.catchUp(ctx, f, set); err != nil {
 		return err
 	}
-	if !f.install(set, b.era, time.Now().Add(-age), s.ID) {
+	found := set.keys()
+	if err := f.weigh(s.ID, found, known); err != nil {
+		return fmt.Errorf("%w: %w", errBadSnapshot, err)
+	}
+	if !f.install(set, b.era, time.Now().Add(-age), s.ID, found) {
 		return errVoid
 	}
 	f.loads.Add(1)

@@ -12,7 +12,7 @@ import (
 // FilterStats is a snapshot of what a filter is and has done since it was made.
 type FilterStats struct {
 	Complete bool      // it is consulted now
-	Why      string    // why it is not, or why the last build failed, or another process's was refused, though an older one still serves; "": all is well
+	Why      string    // why it is not, or why the last build failed, or another process's was refused, though an older one still serves, or that the scan found no keys (FilterFoundNoKeys); "": all is well
 	Keys     int       // that the present set holds, about
 	Capacity int       // of the present set; the share of false positives grows when there are more keys
 	Bytes    int64     // of memory, the set that is being built included
@@ -65,6 +65,8 @@ func (f *Filter) Stats() FilterStats {
 func (f *Filter) whyNot(consulted bool, now time.Time) string {
 	why := f.why
 	switch {
+	case f.cfg.Keys == nil:
+		why = errNoBuilds
 	case consulted || f.sets.Load().current == nil:
 	case now.Sub(f.scanned) >= 2*f.cfg.RebuildEvery:
 		why = errors.Join(errOld, why)
