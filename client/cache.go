@@ -92,8 +92,8 @@ func NewCache[V any](cl *Client, cfg CacheConfig[V]) (*Cache[V], error) {
 	if c.source, err = newSource(cl, cfg); err != nil {
 		return nil, fmt.Errorf("shelf: cache %s: %w", cfg.Name, err)
 	}
-	if err := errors.Join(c.makeL1(), c.makeLoop(), c.makeHeat(), c.makeFilter()); err != nil {
-		return nil, fmt.Errorf("shelf: cache %s: %w", cfg.Name, err)
+	if err := firstError(c.makeL1(), c.makeLoop(), c.makeHeat(), c.makeFilter()); err != nil {
+		return nil, cacheError(cfg.Name, err)
 	}
 	c.makeCopying()
 	if err := cl.register(cfg.Name, cfg.Schema, c); err != nil {

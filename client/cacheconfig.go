@@ -59,6 +59,7 @@ type CacheConfig[V any] struct {
 	// NegativeRate bounds what absences take on the nodes, whatever keys are asked for: a process stores the absences of so many keys a second of this cache, and 10 seconds' worth at once; and
 	// as many again of keys whose absence was not stored and that it is asked for once more a moment later. Others are returned, not stored, and counted (CacheStats.NegativesOver). So a process has at most
 	// 2*NegativeRate*(NegativeTTL + 10 s) of them on the nodes, some 200 bytes and its key each: by default 4,000 and 1 MB; and for a second a small marker of each that was not stored. 0 means 50; at least 1.
+	// Of keys that are asked for over and over a process remembers at most about NegativeRate*NegativeTTL, 1,500 by default, and 10 s' worth more: against a bot that has more of them take Filter.
 	NegativeRate float64
 
 	// Filter is a Bloom filter of all known keys, for caches that are asked for many absent ones. nil: none.
@@ -117,7 +118,9 @@ type CacheConfig[V any] struct {
 
 	// HotCopies is the most nodes that a hot key is spread over, its owner counted: copies of its entry lie on the next nodes of the ring's walk (other racks first), and readers that keep no
 	// copy of their own (L1) ask one of the nodes, by chance. How many depends on the rate at which all processes read the key. More than there are nodes means all of
-	// them. For keys too hot, or too large, for one node and for L1 alone.
+	// them. For keys too hot, or too large, for one node and for L1 alone: with L1Hot a hot key is usually kept in every process, and then not spread.
+	//
+	// Only processes that read the key at an eighth of HotRate or more, 12.5 a second by default, are counted: with very many processes lower HotRate to 8 times what one of them reads.
 	//
 	// A copy lives 10 s at most and never longer than the entry, softens when the entry does, and is brought anew from the owner. What is known to be absent is copied as well. A value that takes more than 5 s to
 	// its copy's node has none. An invalidation voids it before it
@@ -196,7 +199,8 @@ type CacheConfig[V any] struct {
 	L1MaxBytes int64
 
 	// HotRate is the rate, in reads a second in this process, from which a key is hot; 0 means 100. Each 4 KiB of a value counts as one more. Above some
-	// 100,000 reads a second of the cache in all, reads are counted by sampling, and the rate is 7 in 100,000 of that at least. Only with L1Hot. See Pin for keys that are known beforehand.
+	// 100,000 reads a second of the cache in all, reads are counted by sampling, and the rate is 7 in 100,000 of that at least. Only with L1Hot, or with HotCopies of 2 or more, which learn of
+	// keys from an eighth of it on. See Pin for keys that are known beforehand.
 	//
 	// A key that all processes together read ten times as often (until it is half of that) is hot in each of them that reads it at an eighth of HotRate: see NoFleetHot.
 	HotRate float64
@@ -208,7 +212,7 @@ type CacheConfig[V any] struct {
 	NoFleetHot bool
 
 	// HotCopyRate is how many reads of one key a second a node should serve, over all processes, before the key is spread over more (HotCopies); 0 means 2,000. Each 4 KiB of a value counts as one
-	// more. The default is a fiftieth of what one node serves, or 8 MiB a second. Only with HotCopies.
+	// more: one of 300 KiB that is read once a second has a rate of 76. The default is a fiftieth of what one node serves, or 8 MiB a second. Only with HotCopies.
 	HotCopyRate float64
 }
 
@@ -282,8 +286,8 @@ func (c *CacheConfig[V]) checkIdle() error {
 		{"L1TTL", c.L1TTL, c.L1TTL != 0 && c.L1 == L1Off, off},
 		{"L1BlindTTL", c.L1BlindTTL, c.L1BlindTTL != 0 && c.L1 == L1Off, off},
 		{"L1MaxBytes", c.L1MaxBytes, c.L1MaxBytes != 0 && c.L1 == L1Off, off},
-		{"HotRate", c.HotRate, c.HotRate != 0 && c.L1 == L1Off, off},
-		{"HotRate", c.HotRate, c.HotRate != 0 && c.L1 == L1All, "must be 0 where L1 is L1All: every key is kept, hot or not"},
+		{"HotRate", c.HotRate, c.HotRate != 0 && c.L1 == L1Off && c.HotCopies < 2, off + " and HotCopies is 0 or 1"},
+		{"HotRate", c.HotRate, c.HotRate != 0 && c.L1 == L1All && c.HotCopies < 2, "must be 0 where L1 is L1All and HotCopies is 0 or 1: every key is kept, hot or not"},
 		{"HotCopyRate", c.HotCopyRate, c.HotCopyRate != 0 && c.HotCopies < 2, "must be 0 where HotCopies is 0 or 1"},
 		{"HotCopies", c.HotCopies, c.HotCopies > 1 && c.NoFleetHot, "must be 0 or 1 where NoFleetHot is set: it is the fleet's rate that says when a key is copied"},
 	} {

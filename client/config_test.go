@@ -165,6 +165,8 @@ func TestContradictionsRefused(t *testing.T) {
 		{"MaxLoadKeys", "LoadMany", func(c *cfg) { c.MaxLoadKeys = 10 }, none, func(c *cfg) { c.LoadMany = many }},
 		{"HotRate", "L1Off", func(c *cfg) { c.HotRate = 10 }, off, none},
 		{"HotRate", "L1All", func(c *cfg) { c.HotRate = 10 }, func(c *cfg) { c.L1 = client.L1All }, none},
+		{"HotRate", "HotCopies", func(c *cfg) { c.HotRate = 10 }, func(c *cfg) { c.L1, c.HotCopies = client.L1Off, 1 }, func(c *cfg) { c.L1, c.HotCopies = client.L1Off, 2 }},
+		{"HotRate", "HotCopies", func(c *cfg) { c.HotRate = 10 }, func(c *cfg) { c.L1, c.HotCopies = client.L1All, 1 }, func(c *cfg) { c.L1, c.HotCopies = client.L1All, 2 }},
 		{"L1TTL", "L1Off", func(c *cfg) { c.L1TTL = time.Minute }, off, none},
 		{"L1BlindTTL", "L1Off", func(c *cfg) { c.L1BlindTTL = time.Second }, off, none},
 		{"L1MaxBytes", "L1Off", func(c *cfg) { c.L1MaxBytes = 1 << 20 }, off, none},

@@ -199,3 +199,21 @@ func TestCopyBounds(t *testing.T) {
 		t.Error("a cache on one node has copies")
 	}
 }
+
+// TestHotRateOfCopies: without L1, HotRate is from which on (an eighth of it) a process tells the fleet what it asks for.
+func TestHotRateOfCopies(t *testing.T) {
+	for _, l1 := range []L1Mode{L1Off, L1All} {
+		c := copier(t, 2, func(c *CacheConfig[string]) { c.L1, c.HotRate = l1, 8 })
+		now := time.Now()
+		for range 4 { // some 2 a second: above an eighth of 8, far below an eighth of the default
+			c.countAsked("k", 0, now)
+		}
+		c.client.heat.mu.Lock()
+		c.warmth.look(now)
+		known := len(c.warmth.keys)
+		c.client.heat.mu.Unlock()
+		if known != 1 {
+			t.Errorf("L1 mode %d: a key that is read at an eighth of HotRate is not told of; HotRate %v", l1, c.warmth.hotRate)
+		}
+	}
+}

@@ -89,6 +89,15 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("shelf: %s is %v: %s", e.Field, e.Value, e.Rule)
 }
 
+// cacheError says of which cache an error is; a *ConfigError says by itself what is wrong.
+func cacheError(cache string, err error) error {
+	var ce *ConfigError
+	if err == nil || errors.As(err, &ce) {
+		return err
+	}
+	return fmt.Errorf("shelf: cache %s: %w", cache, err)
+}
+
 // leafError is a *ConfigError of what one of our packages says about a part of the configuration that is handed on to it. They all say it in the
 // form "package: Field is value: rule".
 func leafError(structure string, err error) error {
@@ -137,7 +146,7 @@ func (e keyErrors) Unwrap() []error { return e }
 type NodeError struct {
 	Node  string   // the node's id
 	Cache string   // the cache's name; "" of raw operations, and of entries that Close names
-	Op    string   // the method in small letters: "invalidate", "set", "get", "clear", "invalidate tag", "warm", "mget", ...; or "second delete"
+	Op    string   // the method in small letters: "invalidate", "set", "get", "clear", "invalidate tag", "warm", "mget", ...; or "second delete", "filter" (CacheConfig.Filter), "invalidate copy" (HotCopies, Copies)
 	Tag   string   // of InvalidateTag
 	Keys  []string // the caller's keys that were not reached; none of Clear and InvalidateTag; from Client.Close, the names of entries
 	Err   error

@@ -31,7 +31,7 @@ type Event struct {
 	// Of EventLoad:
 	Load  float64   // of the node: commands a second, and one more for each 4 KiB a second that it sends
 	Peers float64   // what it would be if the node were as busy as the mean of the others
-	Keys  []KeyRate // up to five keys that this process asks the node for most, by the names of their entries (Cache.Where); of caches that take part in the fleet's view (CacheConfig.NoFleetHot)
+	Keys  []KeyRate // up to five keys that this process asks the node for most, by the names of their entries (Cache.Where); of caches that take part in the fleet's view: with L1Hot or HotCopies of 2 or more, and not NoFleetHot. None where no such cache reads one of the node's keys at a sixteenth of HotRate or more from it: many keys are read, other caches', or by other clients
 }
 
 // tell hands an event to the user.

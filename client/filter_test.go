@@ -335,6 +335,9 @@ func TestFilterRefused(t *testing.T) {
 			t.Errorf("%s: %v is no *ConfigError", name, err)
 			continue
 		}
+		if n := strings.Count(err.Error(), "shelf: "); n != 1 {
+			t.Errorf("%s: %q says %d times whose it is", name, err, n)
+		}
 		mentions(t, err, tc.want)
 	}
 }

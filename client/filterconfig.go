@@ -23,7 +23,9 @@ import (
 // of each other's. A release that gives rows other keys must have another Schema; rows that the release before it inserts meanwhile become known by the keys that that gives them, so keep the new one on AnnounceOnly until the
 // old one is gone, or let the old one call Known with both.
 //
-// Look at CacheStats.Filter: Complete says that it is consulted, Why why it is not; Config.Logger hears of both when they change. The additions are a stream on one node, the last 250,000 of them, some 10 MB (150 MB if all of them come by Known in bulk). A write adds one
+// All of a cache's filters read one node (node= in the log line): while it is down none is consulted, and after its restart or failover the table is scanned again.
+//
+// Look at CacheStats.Filter: Complete says that it is consulted, Why why it is not; Config.Logger hears of both when they change, of what lasts longer than some 10 s. The additions are a stream on one node, the last 250,000 of them, some 10 MB (150 MB if all of them come by Known in bulk). A write adds one
 // command there, beside its invalidation; each process reads it twice a second, and so hears of every addition: that node sends some 60 bytes for each, times the number of processes. An ACL user of a
 // namespace needs ~~k:namespace/* ~~ks:namespace/* ~~kc:namespace/* ~~kl:namespace/* for it.
 type FilterConfig struct {

@@ -4,9 +4,12 @@
 package client
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/go-shelf/shelf/hotkey"
 	"github.com/go-shelf/shelf/internal/redisnode"
 	"github.com/go-shelf/shelf/internal/redistest"
+	"github.com/go-shelf/shelf/ring"
 )
 
 var heatStart = time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -564,5 +568,24 @@ func TestLoads(t *testing.T) {
 	}
 	if peers, _ := l.peers(2, now); peers != 24_000 {
 		t.Errorf("peers of the node of weight 2: %v, want 24,000", peers)
+	}
+}
+
+// TestLoadIsLogged: in whole numbers.
+func TestLoadIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	cl, err := New(t.Context(), Config{Nodes: []ring.Node{{ID: "a", Addr: miniredis.RunT(t).Addr()}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cl.Close(t.Context()); err != nil { // nobody else logs from here on
+		t.Fatal(err)
+	}
+	cl.tellLoad(0, true, 23456.789, 1234.5678)
+	cl.tellLoad(0, false, 99.5, 80.49)
+	for _, want := range []string{"load=23457 others=1235 keys=[]", "load=100 others=80\n"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("logged %q, want %q", log.String(), want)
+		}
 	}
 }

@@ -6,6 +6,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -135,11 +136,12 @@ func (l *loads) of(node int) float64 {
 func (c *Client) tellLoad(node int, high bool, load, peers float64) {
 	n := c.placed(node)
 	e := Event{Kind: EventLoad, Node: n.ID, From: loadWord(!high), To: loadWord(high), Load: load, Peers: peers}
+	of := []any{"node", n.ID, "addr", n.Addr, "load", int64(math.Round(load)), "others", int64(math.Round(peers))}
 	if !high {
-		c.cfg.Logger.Info("shelf: node's load is no longer far above the others'", "node", n.ID, "addr", n.Addr, "load", load, "others", peers)
+		c.cfg.Logger.Info("shelf: node's load is no longer far above the others'", of...)
 	} else {
 		e.Keys = c.heat.asked(node)
-		c.cfg.Logger.Warn("shelf: node's load is far above the others'", "node", n.ID, "addr", n.Addr, "load", load, "others", peers, "keys", entryNames(e.Keys))
+		c.cfg.Logger.Warn("shelf: node's load is far above the others'", append(of, "keys", entryNames(e.Keys))...)
 	}
 	c.tell(e)
 }

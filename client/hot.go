@@ -9,17 +9,18 @@ import (
 	"github.com/go-shelf/shelf/hotkey"
 )
 
-// KeyRate is a key and how often it is read: by this process, with the bounds of that, and by all of them, as was last heard.
+// KeyRate is a key and how often it is read: by this process, with the bounds of that, and by all of them, as was last heard. Each 4 KiB of a value counts as one more read: one of 300 KiB that is read once
+// a second has a rate of 76.
 type KeyRate struct {
 	hotkey.KeyRate
-	Fleet      float64 // reads a second by all processes; up to 7 % low. 0 where this is not known
+	Fleet      float64 // reads a second by all processes that read it at an eighth of HotRate or more; up to 7 % low. 0 where this is not known
 	FleetNodes float64 // those of them that went to a node: no process had a copy of its own
-	FleetHot   bool    // so often that each process keeps it, see CacheConfig.HotRate
+	FleetHot   bool    // whether the fleet's rate makes it hot, see CacheConfig.HotRate; a key that is kept for this process's own rate, or by Pin, has false
 	Copies     int     // on how many nodes it should be for that, its owner counted; 0 where this is not known. See CacheConfig.HotCopies
 }
 
 // TopKeys returns the n keys that this process reads most, highest rate first, at most 1,024; keys that are read less than a sixteenth of HotRate are not known. Nil but with
-// L1Hot, or HotCopies: without L1Hot it is those that this process asks the nodes for. It sorts all keys that are tracked, some 100 us: for reports.
+// L1Hot, or HotCopies of 2 or more: without L1Hot it is those that this process asks the nodes for. It sorts all keys that are tracked, some 100 us: for reports.
 func (c *Cache[V]) TopKeys(n int) []KeyRate {
 	detector := c.hot
 	if detector == nil && c.warmth != nil {

@@ -17,7 +17,7 @@ type CacheStats struct {
 	L1Bytes       int64  // bytes in L1 now
 	L1Open        int    // keys whose values are on their way into L1 now
 	L1Doubted     uint64 // copies that were there but not served: their node had not told of changes for a second, the cache was cleared, or they are past their time and kept for StaleIfError
-	FleetHot      int    // keys that are kept in L1 now because all processes together read them often (CacheConfig.HotRate)
+	FleetHot      int    // keys that the fleet's rate makes hot now (CacheConfig.HotRate); those that are kept for this process's own rate, or by Pin, alone are not counted
 	Pushes        uint64 // changes of entries and of the cache's generation that nodes have told of
 	L2Hits        uint64 // reads answered by a node, stale and negative entries included
 	ReplicaHits   uint64 // those of them that a replica answered (Config.ReadFrom)
@@ -27,7 +27,7 @@ type CacheStats struct {
 	LoadsStale    uint64 // rows older than an invalidation had announced, after a second reading: the source lags. Returned, not stored
 	Fills         uint64 // loaded values that were stored, each key of a batch counted
 	FillsRefused  uint64 // not stored because an invalidation had passed by, or a newer row was there
-	FillErrors    uint64 // not stored because the node was not reached, or refused. A load whose lease had failed is not stored either, and is none of these: see NodeErrors
+	FillErrors    uint64 // not known to be stored, because the node was not reached, or refused. A load whose lease had failed is not stored either, and is none of these: see NodeErrors
 	Refreshes     uint64 // entries refreshed behind their readers' backs
 	RefreshErrors uint64 // refreshes whose loader failed; the old entry stays
 	StaleServed   uint64 // reads answered with a value past its time since its load had failed or was not tried (CacheConfig.StaleIfError)
@@ -51,7 +51,7 @@ type CacheStats struct {
 	Gutter        uint64 // reads that looked into the gutter, since the key's owner was down (Config.Gutter)
 	Expired       uint64 // entries past their time on the node's clock though the node still had them
 	BodiesGone    uint64 // large values whose body was not there though their entry was: evicted, or replaced at that moment. Read again, or a miss
-	NegativesOver uint64 // absences that were returned, not stored: CacheConfig.NegativeRate
+	NegativesOver uint64 // absences that were returned, not stored: CacheConfig.NegativeRate. When it grows somebody asks for more absent keys than are remembered: see CacheConfig.Filter
 	Oversized     uint64 // values above MaxValueBytes, returned but not stored
 	Unencodable   uint64 // values that the codec could not encode, returned but not stored
 	NodeErrors    uint64 // commands to nodes that failed, or were not sent since the node is down, leases included; those that store are FillErrors. NodeStats.LastFailure has the latest error

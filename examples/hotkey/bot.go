@@ -29,7 +29,8 @@ func runBots(ctx context.Context, nodes *cluster, many int64) ([]*bot, error) {
 		{name: fmt.Sprintf("%d,000 random keys, each once", many/1000), keys: many, asked: many},
 		{name: fmt.Sprintf("100 keys, each %d times", repeats), keys: 100, asked: 100 * repeats},
 	}
-	fmt.Printf("\n%-32s %10s %10s %16s %10s\n", "a bot asks for absent keys", "reads", "nothing", "negative entries", "filter")
+	fmt.Printf("\n%-32s %10s %s\n", "", "", "   database queries, with")
+	fmt.Printf("%-32s %10s %10s %16s %10s\n", "a bot asks for absent keys", "reads", "nothing", "negative entries", "filter")
 	for i, b := range bots {
 		for _, with := range []struct {
 			name    string
@@ -49,7 +50,7 @@ func runBots(ctx context.Context, nodes *cluster, many int64) ([]*bot, error) {
 		}
 		fmt.Printf("%-32s %10d %10d %16d %10d\n", b.name, b.asked, b.nothing, b.negative, b.filter)
 	}
-	fmt.Println("(database queries. Keys that are asked for once are not helped by being remembered, and a process stores 50 absences a second.)")
+	fmt.Println("(Keys that are asked for once are not helped by being remembered, and a process stores 50 absences a second.)")
 	return bots, nil
 }
 

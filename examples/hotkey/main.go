@@ -62,6 +62,7 @@ func run(ctx context.Context, c *course, svg string) (failed bool, err error) {
 	}
 	fmt.Println()
 	fmt.Print(textChart(runs))
+	fmt.Println("(Nodes and clients share this machine: copies even out the load, they do not make more of it; and reads that are spread share fewer commands, so that each costs its reader more.)")
 	if svg != "" {
 		if err := os.WriteFile(svg, []byte(svgChart(runs)), 0o644); err != nil { //nolint:gosec // a picture for everybody
 			return true, err

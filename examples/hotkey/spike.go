@@ -82,11 +82,11 @@ func (s *spike) run(ctx context.Context, nodes *cluster) (err error) {
 	wg.Wait()
 	s.failed = failed.Load()
 	relief, ok := s.relief()
-	after := "never"
+	relieved := "never relieved"
 	if ok {
-		after = fmt.Sprint(relief)
+		relieved = fmt.Sprint("relieved after ", relief)
 	}
-	fmt.Printf("%-8s %6.0f reads a second in the spike; the busiest node answers %3.0f %% of them, relieved after %s\n", s.name, s.rate(), 100*s.steady(), after)
+	fmt.Printf("%-8s %6.0f reads a second in the spike; the busiest node answers %3.0f %% of them, %s\n", s.name, s.rate(), 100*s.steady(), relieved)
 	return nil
 }
 
