@@ -170,9 +170,6 @@ func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o Get
 	if c.copies != nil || c.client.cfg.ReadFrom != ReadPrimary {
 		return c.fromOthers(ctx, at.kept(), load, o, t, now)
 	}
-	if r, found, err := c.fromLoad(ctx, &at, load, o, now); found {
-		return r, err
-	}
 	e, f, err := at.read(ctx, t.watch) // 5 owner
 	if err == nil && f == fresh {      // nothing is needed that a hit does not need
 		c.outdate(&at)
@@ -184,9 +181,6 @@ func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o Get
 // fromOthers is the read path beyond this process where others than the owner may be asked first.
 func (c *Cache[V]) fromOthers(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
 	if r, found, err := c.fromCopy(ctx, s, t, load, o, asked); found {
-		return r, err
-	}
-	if r, found, err := c.fromLoad(ctx, s, load, o, asked); found {
 		return r, err
 	}
 	if r, found, err := c.replicaFirst(ctx, s, t, load, o); found {

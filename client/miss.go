@@ -74,48 +74,6 @@ func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOp
 	return c.result(&e, res.Value.layer, s, res.Value.stale)
 }
 
-// fromLoad waits for the load of the key that this process is at, under a lease, and asks no node. What the load brings counts if it was stored: then the lease was there from
-// before the caller came until after, and no invalidation came in between. Else the caller goes on as if there had been no load. So it does where a load that fails might be made up for
-// by what is past its time, and in the gutter, whose leases say nothing of the owner.
-func (c *Cache[V]) fromLoad(ctx context.Context, s *slot[V], load loader[V], o GetOptions, asked time.Time) (Result[V], bool, error) {
-	if load == nil || o.NoFill || s.gutter || c.cfg.StaleIfError > 0 || c.recursion(ctx, s.key) != nil {
-		return Result[V]{}, false, nil //nolint:nilerr // who goes on is told
-	}
-	wait, joined := c.misses.flight(ctx, c.client.limiter).Join(ctx, s.key)
-	if !joined {
-		return Result[V]{}, false, nil
-	}
-	c.counters.waiting.Add(1)
-	res, err := wait.Get(ctx)
-	c.counters.waiting.Add(-1)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return Result[V]{Node: s.nodeID()}, true, err
-	case err != nil:
-		r, err := c.afterFailure(ctx, s, asked, err)
-		return r, true, err
-	case tooLate(res, s):
-		return Result[V]{}, false, nil
-	}
-	e := res.Value.entry
-	c.own(&e)
-	r, err := c.result(&e, res.Value.layer, s, res.Value.stale)
-	return r, true, err
-}
-
-// afterFailure is the answer to a caller of a load that has failed. It had not looked at the owner before it joined:
-//
-//  1. A loads a key, and another process sets a value, or writes it through, or loads the row, since A's lease was invalidated
-//  2. B asks for the key, and joins A's load, which fails
-//
-// So the owner is asked now: what it has is an answer, and only where it has none the failure is. B does not load again.
-func (c *Cache[V]) afterFailure(ctx context.Context, s *slot[V], asked time.Time, failed error) (Result[V], error) {
-	if e, f, err := s.read(ctx, nil); err == nil && (f == fresh || f == softened) {
-		return c.hit(s, &e, f, ticket[V]{}, asked)
-	}
-	return Result[V]{Node: s.nodeID()}, failed
-}
-
 // gather is the flight of a miss.
 func (c *Cache[V]) gather(ctx context.Context, s *slot[V], load loader[V], o GetOptions) (stampede.Result[outcome[V]], error) {
 	mode := stampede.Miss

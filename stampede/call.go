@@ -34,7 +34,6 @@ type Run struct {
 type looker interface {
 	setBegan(now uint64)
 	setLooked(now uint64)
-	setLeased()
 }
 
 // Began is called right before the source is read. The first call counts:
@@ -54,14 +53,6 @@ func (r *Run) Looked() {
 	}
 }
 
-// Leased is called by a run that has been granted the lease: from then on callers may wait for it who have not looked on the shelf themselves ([Flight.Join]).
-// A nil Run is valid.
-func (r *Run) Leased() {
-	if r != nil {
-		r.call.setLeased()
-	}
-}
-
 // moments orders events in a flight: of two calls to next that do not overlap
 // the later one gets the larger number, and no number is 0.
 type moments struct{ last atomic.Uint64 }
@@ -72,7 +63,6 @@ func (m *moments) next() uint64 { return m.last.Add(1) }
 type call[V any] struct {
 	began  atomic.Uint64 // moment at which the source was first read, 0 before
 	looked atomic.Uint64 // moment of the last request to the shelf, 0 before
-	leased atomic.Bool
 	done   chan struct{} // closed when the fields below are final
 
 	// Written under Flight.mu. Read under it, or after done is closed.
@@ -85,7 +75,6 @@ type call[V any] struct {
 
 func (c *call[V]) setBegan(now uint64)  { c.began.CompareAndSwap(0, now) }
 func (c *call[V]) setLooked(now uint64) { c.looked.Store(now) }
-func (c *call[V]) setLeased()           { c.leased.Store(true) }
 
 func newCall[V any]() *call[V] { return &call[V]{done: make(chan struct{})} }
 
@@ -113,7 +102,7 @@ func (c *call[V]) result(joined uint64, shared bool) (Result[V], error) {
 	}, c.err
 }
 
-// Wait is a claim on the result of a load that somebody runs; [Flight.Join], [Flight.Lead]
+// Wait is a claim on the result of a load that somebody runs; [Flight.Lead]
 // and [Batch.Wait] give it. It may be dropped without being used.
 type Wait[V any] struct {
 	call   *call[V]

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sync/singleflight"
 )
@@ -28,8 +27,7 @@ import (
 type Flight[V any] struct {
 	single singleflight.Group
 	clock  moments
-	crew   crew         // runs and batches
-	led    atomic.Int64 // as many keys as leads has
+	crew   crew // runs and batches
 
 	mu         sync.Mutex
 	leads      map[string]*call[V]
@@ -86,23 +84,6 @@ func (f *Flight[V]) Do(ctx context.Context, key string, run func(ctx context.Con
 	}
 }
 
-// Join gives the result-to-be of the run for key that is going on and has said that it holds the lease ([Run.Leased]), to a caller who has not looked on the shelf: while
-// that lease stands nothing else can come to be there, and if it falls the fill is refused, which the caller must look at ([Result.Late], [Result.AfterLast]). Of ten thousand who want
-// a key at once all but the first few so cost the shelf nothing. false: there is no such run, or it would wait for this caller.
-func (f *Flight[V]) Join(ctx context.Context, key string) (w Wait[V], joined bool) {
-	if f.led.Load() == 0 {
-		return w, false
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.leads[key]
-	if c == nil || !c.leased.Load() || isLoading(ctx, f, key) {
-		return w, false
-	}
-	c.joins++
-	return Wait[V]{call: c, joined: f.clock.next(), shared: true}, true // it has not ended: that takes the lock
-}
-
 // Start starts run for key in the background and does not wait. It returns
 // false, and starts nothing, when the key is being loaded already or the flight
 // is closed. Callers of Do that come while it runs wait for its result.
@@ -136,7 +117,7 @@ func (f *Flight[V]) Forget(key string) {
 	defer f.mu.Unlock()
 	// A run that singleflight has started but that has not claimed its lead yet
 	// stays possible here, and that is right: it will read the source after us.
-	f.unlead(key)
+	delete(f.leads, key)
 	f.single.Forget(key)
 }
 
@@ -148,7 +129,6 @@ func (f *Flight[V]) ForgetAll() {
 		f.single.Forget(key)
 	}
 	clear(f.leads)
-	f.led.Store(0)
 }
 
 // Close refuses new work (ErrClosed), cancels what Start started, and waits
@@ -204,14 +184,7 @@ func (f *Flight[V]) lead(key string) *call[V] {
 	}
 	c := newCall[V]()
 	f.leads[key] = c
-	f.led.Store(int64(len(f.leads)))
 	return c
-}
-
-// unlead takes the call of key, if there is one, off the table. f.mu is held.
-func (f *Flight[V]) unlead(key string) {
-	delete(f.leads, key)
-	f.led.Store(int64(len(f.leads)))
 }
 
 // fly runs a call to its end in the current goroutine, which must be its own.
@@ -238,7 +211,7 @@ func (f *Flight[V]) end(key string, c *call[V], value V, err error) (shared bool
 		return c.joins > 0
 	}
 	if f.leads[key] == c { // else it was forgotten, and the entry is another's
-		f.unlead(key)
+		delete(f.leads, key)
 	}
 	if c.cancel != nil {
 		delete(f.background, c)

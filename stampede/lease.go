@@ -253,7 +253,6 @@ func (f *fetch[E]) place(ctx context.Context) (*Place, error) {
 
 // loadAndFill reads the source under a granted lease and stores the result.
 func (f *fetch[E]) loadAndFill(ctx context.Context, place *Place, lease *held) error {
-	f.run.Leased()
 	got, err := f.read(ctx, place)
 	if err != nil {
 		return err
