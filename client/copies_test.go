@@ -174,22 +174,28 @@ func TestCopyLifetimes(t *testing.T) {
 	})
 }
 
+// softened is a process with a copy of "k" that is past its soft TTL, and a source that is down. For a bubble.
+func softened(t *testing.T) (c *chosen, down *atomic.Bool) {
+	t.Helper()
+	down = new(atomic.Bool)
+	load := func(context.Context, string) (string, error) {
+		if down.Load() {
+			return "", errors.New("the source is down")
+		}
+		return "1", nil
+	}
+	c = newChosen(t, clienttest.Start(t, 2).Config(), load, func(c *client.CacheConfig[string]) { c.TTL, c.SoftTTL, c.NoJitter = time.Minute, 5*time.Second, true })
+	c.at(t, "k", 0)
+	c.spread(t, "k", 2)
+	down.Store(true)
+	time.Sleep(6 * time.Second)
+	return c, down
+}
+
 // TestSoftenedCopiesAreLeftAlone: while the source does not answer, the copies of an entry that is to be refreshed are read, and not made anew by each reader.
 func TestSoftenedCopiesAreLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := clienttest.Start(t, 2)
-		var down atomic.Bool
-		load := func(context.Context, string) (string, error) {
-			if down.Load() {
-				return "", errors.New("the source is down")
-			}
-			return "1", nil
-		}
-		c := newChosen(t, nodes.Config(), load, func(c *client.CacheConfig[string]) { c.TTL, c.SoftTTL, c.NoJitter = time.Minute, 5*time.Second, true })
-		c.at(t, "k", 0)
-		c.spread(t, "k", 2)
-		down.Store(true)
-		time.Sleep(6 * time.Second)
+		c, down := softened(t)
 		filled, hits := c.Stats().CopiesFilled, c.Stats().CopyHits
 		for range 1000 {
 			c.split(2, "k")

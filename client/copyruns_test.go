@@ -4,10 +4,7 @@
 package client_test
 
 import (
-	"context"
-	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,19 +44,7 @@ func TestACopyThatIsAskedForMeanwhile(t *testing.T) {
 // TestACopyThatGoesWhileItsRunRests: after a softened copy was made nobody makes it again for up to a second; but one that was voided meanwhile is brought back at once.
 func TestACopyThatGoesWhileItsRunRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := clienttest.Start(t, 2)
-		var down atomic.Bool
-		load := func(context.Context, string) (string, error) {
-			if down.Load() {
-				return "", errors.New("the source is down")
-			}
-			return "1", nil
-		}
-		c := newChosen(t, nodes.Config(), load, func(c *client.CacheConfig[string]) { c.TTL, c.SoftTTL, c.NoJitter = time.Minute, 5*time.Second, true })
-		c.at(t, "k", 0)
-		c.spread(t, "k", 2)
-		down.Store(true)
-		time.Sleep(6 * time.Second)
+		c, down := softened(t)
 		c.split(2, "k")
 		filled := c.Stats().CopiesFilled
 		c.at(t, "k", 1)

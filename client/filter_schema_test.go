@@ -89,7 +89,9 @@ func TestFilterIsLogged(t *testing.T) {
 		of("filter of known keys is consulted\" cache=x node=node-0 keys=10")
 		nodes.Node(0).Flush()
 		time.Sleep(2 * time.Second)
-		_ = c.Clear(t.Context())
+		if err := c.Clear(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(30 * time.Second)
 		got := log.take()
 		if !strings.Contains(got, "is not consulted: every key may be there") || !strings.Contains(got, "reason=\"entries of the feed are gone") {

@@ -59,10 +59,7 @@ func TestFilterOldPrimary(t *testing.T) {
 		defer q.end()
 		p.complete(time.Minute)
 		q.complete(time.Minute)
-		old := w.node
-		promoted := newFilterNode()
-		promoted.history, promoted.ids = 1, old.ids
-		promoted.entries = append(promoted.entries, old.entries...)
+		promoted := w.node.promoted()
 		w.node = promoted
 		q.link.move(promoted)
 		time.Sleep(time.Second)
@@ -88,8 +85,7 @@ func TestFilterAnsweredLate(t *testing.T) {
 		defer q.end()
 		p.complete(time.Minute)
 		q.complete(time.Minute)
-		promoted := newFilterNode()
-		promoted.history, promoted.ids, promoted.entries = 1, w.node.ids, append(promoted.entries, w.node.entries...)
+		promoted := w.node.promoted()
 		q.link.move(promoted)
 		time.Sleep(time.Second)
 		q.complete(time.Minute)

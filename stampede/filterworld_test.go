@@ -32,6 +32,15 @@ func newFilterNode() *filterNode {
 	return &filterNode{builds: make(map[string][]byte), ends: make(map[string]time.Time)}
 }
 
+// promoted is a replica of n that has all its entries, and becomes the primary.
+func (n *filterNode) promoted() *filterNode {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r := newFilterNode()
+	r.history, r.ids, r.entries = n.history+1, n.ids, append(r.entries, n.entries...)
+	return r
+}
+
 // failover loses the last entries, as a replica that lags does.
 func (n *filterNode) failover(lost int) {
 	n.mu.Lock()
