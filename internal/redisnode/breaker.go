@@ -63,7 +63,7 @@ type breaker struct {
 	node string            // its id, for errors
 	draw func() float64    // from 0 to 1: whom a share lets pass
 	tell func(StateChange) // hears of each change, in their order, one at a time; not with mu held
-	kick chan struct{}     // has room for one: something failed, so look soon
+	kick chan struct{}     // has room for one: something failed, or is late, so look soon
 
 	state    atomic.Int32
 	gate     atomic.Pointer[gate] // nil: everything is sent
@@ -159,8 +159,13 @@ func (b *breaker) failed(now time.Time, v verdict, err error) {
 	b.take(now, v, err)
 	b.mu.Unlock()
 	b.deliver()
+	b.hurry()
+}
+
+// hurry has a heartbeat sent soon, which tells more.
+func (b *breaker) hurry() {
 	select {
-	case b.kick <- struct{}{}: // a heartbeat soon tells more
+	case b.kick <- struct{}{}:
 	default:
 	}
 }

@@ -49,8 +49,11 @@ type Config struct {
 	// ends after one Timeout, after two if it had to wait for a connection first. A node that
 	// answers each step just in time can take five, place, dial, HELLO, INFO, the command, and a read six: PING before the command.
 	//
-	// Get and GetBeside wait for less where, of late, at least one of a hundred replies, and three of them, took more than six times the median, and more than 3 ms: after that time they
-	// ask anew over another connection, and again after twice as long, and so on until one Timeout has passed.
+	// Get and GetBeside, and those of a [Tracking], wait for less, once fifty replies are known and while Run runs: for four times the 99th percentile of late, at least two fifths of Timeout. The
+	// command goes on to Timeout, and only what becomes of it then counts for or against the node.
+	//
+	// Get and GetBeside ask anew where, of late, at least one of a hundred replies, and three of them, took more than six times the median, and more than 3 ms: after two thirds of
+	// that time, over another connection, and again after twice as long, and so on until one Timeout has passed.
 	Timeout time.Duration
 	// PoolSize is the largest number of connections (but there are two at least), and so of operations under way at once;
 	// pipelines count as one. 0 means 16. Half of them are for reads alone, which share commands and

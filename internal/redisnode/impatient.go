@@ -6,7 +6,6 @@ package redisnode
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
@@ -62,7 +61,7 @@ func (q *reads) queueUp(key, beside string) (read, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return read{}, &Error{Node: q.node.cfg.ID, Op: "GET", Err: ErrClosed}
+		return read{}, q.closedError()
 	}
 	r := q.join(key, beside)
 	q.staff()
@@ -90,9 +89,6 @@ func (s *Session) EvalAgain(ctx context.Context, call func(try int) Call, late f
 func (s *Session) EvalImpatiently(ctx context.Context, c Call) (any, error) {
 	return s.evalFor(ctx, c, s.node.pace.patience(), func(any, error) {})
 }
-
-// errLeft is the error of a call that its caller has left.
-var errLeft = fmt.Errorf("later than most replies of the node: %w", os.ErrDeadlineExceeded)
 
 // evalFor is Eval that is waited for no longer than patience; 0: to its end. What its caller has left goes on without it, for the timeout at most; then late is told of the
 // outcome, once, from another goroutine, for which Close waits.

@@ -18,13 +18,23 @@ const (
 	limpFrom = 0.01
 	limpTo   = 0.002
 	fewSlow  = 3
+	// Where replies are slow, callers leave earlier than what counts as slow: of two slow ones in a row this is what a caller waits for.
+	leaveAt = 2.0 / 3
+	// Where a node's replies are all alike, callers wait for tailTimes the 99th percentile, at least leastWait of the timeout, once enoughTail replies are known.
+	tailTimes  = 4
+	leastWait  = 0.4
+	enoughTail = 50
+	// tailKeep is paceKeep for that percentile: it forgets half in five seconds.
+	tailKeep = 0.97
 	// paceKeep is what is kept of the counts from one heartbeat to the next: the estimate forgets half in a second.
 	paceKeep = 0.875
-	// paceBuckets of a quarter of an octave each, from 16 us to 4 s.
-	paceBuckets = 68
+	// paceBuckets of a quarter of an octave each, from 16 us to 4 s, and one for what was not answered.
+	paceBuckets = 69
+	unanswered  = paceBuckets - 1
 )
 
-// pace estimates how long the reads of a node take. While they are all alike it says nothing, and a read is waited for until the timeout. Where a few
+// pace estimates how long the reads of a node take. While they are all alike it says how long a reply may take until the node has probably failed: a caller then goes to the
+// source, and need not have waited for the whole timeout. Where a few
 // take much longer than most, it says after which time another command is the better bet: the next connection will probably be quicker.
 //
 // It goes by the median, which a tail does not move: of a node that delays each tenth reply by 50 ms the 99th percentile is those 50 ms. If the whole
@@ -35,22 +45,39 @@ const (
 type pace struct {
 	timeout time.Duration
 	waits   func(limit time.Duration) float64 // which part of the process's goroutines has waited for a processor for longer, lately
-	most    atomic.Int64                      // how long a caller waits; 0: until the timeout
+	most    atomic.Int64                      // after which time a caller asks anew; 0: it does not
+	tail    atomic.Int64                      // how long a caller waits in all; 0: until the timeout
 	counts  [paceBuckets]atomic.Uint32
 
 	mu     sync.Mutex
 	sums   [paceBuckets]float64
-	recent [paceBuckets]float64 // the same with half kept: for the median, which must follow a node that has become slow before callers leave it in vain
+	tails  [paceBuckets]float64 // of what was answered
+	recent [paceBuckets]float64 // sums with half kept: for the median, which must follow a node that has become slow before callers leave it in vain
 }
 
 // patience is after which time a caller should ask anew; 0: it should not.
 func (p *pace) patience() time.Duration { return time.Duration(p.most.Load()) }
 
-// ended notes that a command has ended that was sent at that time. One that was not answered took as long at least; but a connection that is refused, or
+// wait is how long a reply is waited for by those who do not ask anew, at most the timeout. The command itself goes on: whether the node is to blame is another question, and the
+// reply counts for the next estimate however late it is.
+func (p *pace) wait() time.Duration {
+	if tail := p.tail.Load(); tail > 0 && p.most.Load() == 0 {
+		return time.Duration(tail)
+	}
+	return p.timeout
+}
+
+// least is how long it is waited for at least.
+func (p *pace) least() time.Duration { return time.Duration(leastWait * float64(p.timeout)) }
+
+// ended notes that a command has ended that was sent at that time. One that was not answered took longer than any; but a connection that is refused, or
 // closed, or a command that was not sent, says nothing.
 func (p *pace) ended(sent time.Time, err error) {
-	if err == nil || IsTimeout(err) && !IsPoolTimeout(err) {
-		p.counts[bucketOf(time.Since(sent))].Add(1)
+	switch {
+	case err == nil:
+		p.counts[min(bucketOf(time.Since(sent)), unanswered-1)].Add(1)
+	case IsTimeout(err) && !IsPoolTimeout(err):
+		p.counts[unanswered].Add(1)
 	}
 }
 
@@ -64,9 +91,14 @@ func (p *pace) roll() {
 	for i := range noted {
 		noted[i] = float64(p.counts[i].Swap(0))
 		p.recent[i] = p.recent[i]/2 + noted[i]
+		p.tails[i] *= tailKeep
+		if i != unanswered {
+			p.tails[i] += noted[i]
+		}
 		sum, lately = sum+noted[i], lately+p.recent[i]
 	}
-	limit := max(minPatience, patienceTimes*median(&p.recent, lately))
+	p.follow()
+	limit := max(minPatience, patienceTimes*quantile(&p.recent, lately/2))
 	ours := p.waits(limit) * sum
 	slow := 0.0
 	for i := paceBuckets - 1; i >= 0; i-- {
@@ -86,15 +118,28 @@ func (p *pace) roll() {
 	case limit >= p.timeout, slow < limpTo*total, total < 1:
 		p.most.Store(0)
 	case limping, slow >= fewSlow && slow >= limpFrom*total:
-		p.most.Store(int64(limit))
+		p.most.Store(int64(max(minPatience, time.Duration(leaveAt*float64(limit)))))
 	}
 }
 
-// median is the upper end of the bucket in which the median is of counts with that total.
-func median(counts *[paceBuckets]float64, total float64) time.Duration {
+// follow takes the present tail for how long callers wait. The caller holds mu.
+func (p *pace) follow() {
+	total := 0.0
+	for _, n := range p.tails {
+		total += n
+	}
+	wait := p.timeout
+	if total >= enoughTail {
+		wait = min(wait, max(p.least(), tailTimes*quantile(&p.tails, 0.99*total)))
+	}
+	p.tail.Store(int64(wait))
+}
+
+// quantile is the upper end of the bucket in which the count reaches so many.
+func quantile(counts *[paceBuckets]float64, reached float64) time.Duration {
 	below := 0.0
 	for i, n := range counts {
-		if below += n; below >= total/2 {
+		if below += n; below >= reached {
 			return bucketEnd(i)
 		}
 	}
@@ -104,14 +149,14 @@ func median(counts *[paceBuckets]float64, total float64) time.Duration {
 // bucketUnit is the width of the first four buckets.
 const bucketUnit = 14 // 2^14 ns: 16 us
 
-// bucketOf is the number of d's bucket: each octave has four of the same width.
+// bucketOf is the number of d's bucket: each octave has four of the same width, and the last has no end.
 func bucketOf(d time.Duration) int {
 	v := uint64(max(d, 0)) >> bucketUnit
 	if v < 4 {
 		return int(v)
 	}
 	octave := bits.Len64(v) - 3
-	return min(4*octave+int(v>>octave), paceBuckets-1)
+	return min(4*octave+int(v>>octave), unanswered-1)
 }
 
 // bucketEnd is the shortest time that is longer than those of a bucket.

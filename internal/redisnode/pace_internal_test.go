@@ -69,13 +69,13 @@ func TestStarved(t *testing.T) {
 }
 
 func TestBuckets(t *testing.T) {
-	for i := range paceBuckets - 1 {
+	for i := range unanswered - 1 {
 		end := bucketEnd(i)
 		if bucketOf(end-1) != i || bucketOf(end) != i+1 {
 			t.Fatalf("bucket %d ends at %v: before it is %d, there %d", i, end, bucketOf(end-1), bucketOf(end))
 		}
 	}
-	if bucketOf(-1) != 0 || bucketOf(time.Hour) != paceBuckets-1 {
+	if bucketOf(-1) != 0 || bucketOf(time.Hour) != unanswered-1 {
 		t.Error(bucketOf(-1), bucketOf(time.Hour))
 	}
 }
@@ -91,8 +91,8 @@ func TestPatience(t *testing.T) {
 		{"all alike", func(p *pace) { p.note(1000, ms/2) }, 0},
 		{"all slow", func(p *pace) { p.note(1000, 30*ms) }, 0},
 		{"one of ten", func(p *pace) { p.note(900, ms/2); p.note(100, 50*ms) }, minPatience},
-		{"one of ten, of a node that takes 2 ms", func(p *pace) { p.note(900, 2*ms); p.note(100, 50*ms) }, 12 * ms},
-		{"one of ten, though it takes 5 ms", func(p *pace) { p.note(900, 5*ms); p.note(100, 50*ms) }, 30 * ms},
+		{"one of ten, of a node that takes 2 ms", func(p *pace) { p.note(900, 2*ms); p.note(100, 50*ms) }, 8 * ms},
+		{"one of ten, though it takes 5 ms", func(p *pace) { p.note(900, 5*ms); p.note(100, 50*ms) }, 20 * ms},
 		{"one of ten, but the timeout is not longer", func(p *pace) { p.note(900, 15*ms); p.note(100, 50*ms) }, 0},
 		{"nearly half", func(p *pace) { p.note(520, ms/2); p.note(480, 50*ms) }, minPatience},
 		{"more than half", func(p *pace) { p.note(480, ms/2); p.note(520, 50*ms) }, 0},
@@ -167,5 +167,68 @@ func TestPaceCountsWhatWasAnswered(t *testing.T) {
 	}
 	if total != 2 {
 		t.Errorf("%d counted, want the answer and the timeout", total)
+	}
+}
+
+// TestWait: how long a reply is waited for follows the slowest of a hundred, between two fifths of the timeout and all of it.
+func TestWait(t *testing.T) {
+	const ms = time.Millisecond
+	silent := &Error{Err: os.ErrDeadlineExceeded}
+	for _, tc := range []struct {
+		name string
+		note func(p *pace)
+		want time.Duration
+	}{
+		{"nothing", func(*pace) {}, 50 * ms},
+		{"too few", func(p *pace) { p.note(enoughTail-1, ms/2) }, 50 * ms},
+		{"quick", func(p *pace) { p.note(enoughTail, ms/2) }, 20 * ms},
+		{"one of a thousand is slow", func(p *pace) { p.note(999, ms/2); p.note(1, 49*ms) }, 20 * ms},
+		{"a few of a thousand", func(p *pace) { p.note(985, 5*ms); p.note(15, 8*ms) }, 32 * ms},
+		{"a few are as slow as can be", func(p *pace) { p.note(985, 5*ms); p.note(15, 49*ms) }, 50 * ms},
+		{"all are", func(p *pace) { p.note(1000, 49*ms) }, 50 * ms},
+		{"some have no answer: that says nothing of those that have", func(p *pace) {
+			p.note(960, ms/2)
+			for range 40 {
+				p.ended(time.Now(), silent)
+			}
+			p.most.Store(0)
+		}, 20 * ms},
+		{"a tenth is slow: callers ask anew", func(p *pace) { p.note(900, ms/2); p.note(100, 8*ms); p.most.Store(1) }, 50 * ms},
+	} {
+		p := &pace{timeout: 50 * ms, waits: func(time.Duration) float64 { return 1 }} // no patience but what is set
+		tc.note(p)
+		limps := p.most.Load()
+		p.roll()
+		p.most.Store(limps)
+		if got := p.wait(); got < tc.want || got > tc.want*5/4 {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestWaitFollows: a node that becomes slow, and still answers in time, is waited for within two heartbeats; one that is quick again is not, some ten seconds later.
+func TestWaitFollows(t *testing.T) {
+	const ms = time.Millisecond
+	p := &pace{timeout: 50 * ms, waits: unhindered}
+	beats := func(took time.Duration, until time.Duration) (n int) {
+		for ; p.wait() != until; n++ {
+			if n == 1000 {
+				t.Fatalf("replies take %v, and it never waits %v", took, until)
+			}
+			p.note(100, took)
+			p.roll()
+		}
+		return n
+	}
+	beats(ms, 20*ms)
+	for range 100 {
+		p.note(100, ms)
+		p.roll()
+	}
+	if n := beats(30*ms, 50*ms); n > 2 {
+		t.Errorf("it took %d heartbeats to wait for a slow node", n)
+	}
+	if n := beats(ms, 20*ms); n > 60 {
+		t.Errorf("it took %d heartbeats to forget one slow one", n)
 	}
 }

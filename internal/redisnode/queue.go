@@ -73,8 +73,9 @@ func (q *reads) drain() {
 		runtime.Gosched()
 	}
 	for b := q.take(nil); b != nil; b = q.take(b) {
-		w.carry(q.node, b)
-		close(b.done)
+		if w.carry(q.node, b); !b.left {
+			close(b.done)
+		}
 		if len(b.asks) > 1 {
 			runtime.Gosched()
 		}
@@ -119,17 +120,28 @@ func (q *reads) leaves(r read) {
 	defer q.mu.Unlock()
 	for r.follow() {
 	}
-	if b := r.in; b.sent && !b.over && !b.slow {
+	if b := r.in; b.sent && !b.over {
+		q.slow(b)
+	}
+}
+
+// slow notes that the command of a batch is slow. The caller holds mu.
+func (q *reads) slow(b *batch) {
+	if !b.slow {
 		b.slow = true
 		q.stuck++
 		q.staff()
 	}
 }
 
-// expire answers the reads that have been queued for as long as the timeout.
+// expire answers the reads that have been queued for as long as the timeout; or as callers wait, where no command under way is answered: the next one would not be either.
 func (q *reads) expire() {
+	most := q.node.cfg.Timeout
+	if q.running() == 0 {
+		most = q.node.pace.wait()
+	}
 	var late error
-	for before := time.Since(q.opened) - q.node.cfg.Timeout; len(q.queue) > 0; {
+	for before := time.Since(q.opened) - most; len(q.queue) > 0; {
 		b := q.queue[0]
 		n := 0
 		for n < len(b.asks) && b.asks[n].since < before {
@@ -160,25 +172,35 @@ type work struct {
 func (w *work) carry(n *Node, b *batch) {
 	w.names = b.names(w.names[:0])
 	w.values = slices.Grow(w.values[:0], len(w.names))[:len(w.names)]
-	sent, limit := time.Now(), n.cfg.Timeout // which bounds it; callers leave by themselves
-	if n.pace.patience() > 0 {
+	sent, limit := time.Now(), n.cfg.Timeout // which bounds it
+	wait := n.reads.waitFor(b)
+	if n.pace.patience() > 0 { // callers leave by themselves
 		limit *= slowTimes
+		wait = limit
 	}
-	err := n.mgetInto(context.Background(), limit, w.names, w.values)
+	err := n.mgetEarly(limit, sent.Add(wait), func() { n.reads.giveUp(b) }, w.names, w.values)
 	n.pace.ended(sent, err)
 	if len(b.asks) > 1 && IsTimeout(err) { // too much for one command, perhaps
 		n.reads.shrink(len(b.asks))
 	}
-	if err != nil {
+	switch {
+	case b.left:
+	case err != nil:
 		for i := range b.asks {
 			b.asks[i].err = err
 		}
-	} else {
+	default:
 		b.fill(w.names, w.values)
 		b.confirm(n)
 	}
 	clear(w.names)
 	clear(w.values)
+}
+
+// waitFor is how long the callers of a batch wait for its command: what they have waited in the queue is a part of the timeout, but for as long as they wait at least.
+func (q *reads) waitFor(b *batch) time.Duration {
+	queued := time.Since(q.opened) - b.asks[0].since
+	return min(q.node.pace.wait(), max(q.node.cfg.Timeout-queued, q.node.pace.least()))
 }
 
 // confirm asks by GET for what a caller of Get would be told is missing: MGET says the same of a list, and the answer must not depend on whether others read at

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -22,8 +23,11 @@ import (
 // far is a node each of whose replies takes a while, of which the tests here have the clock.
 type far struct {
 	*Node
-	delay atomic.Int64 // of a reply
-	hangs atomic.Int32 // so many replies take hangFor instead
+	server *miniredis.Miniredis
+	delay  atomic.Int64 // of a reply
+	pause  atomic.Int64 // in the middle of one
+	deaf   atomic.Bool  // what is not a read is not answered
+	hangs  atomic.Int32 // so many replies take hangFor instead
 
 	reads  atomic.Int32 // that were sent
 	flying atomic.Int32
@@ -36,7 +40,20 @@ const hangFor = 400 * time.Millisecond
 type farConn struct {
 	net.Conn
 	far    *far
-	asking bool // a read is under way
+	asking bool      // a read is under way
+	reply  []byte    // that is on its way
+	comes  time.Time // when it is here
+	until  time.Time // the read deadline
+}
+
+func (c *farConn) SetDeadline(t time.Time) error {
+	c.until = t
+	return c.Conn.SetWriteDeadline(t)
+}
+
+func (c *farConn) SetReadDeadline(t time.Time) error {
+	c.until = t
+	return nil
 }
 
 func (c *farConn) Write(b []byte) (int, error) {
@@ -48,17 +65,51 @@ func (c *farConn) Write(b []byte) (int, error) {
 }
 
 func (c *farConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.asking {
-		delay := time.Duration(c.far.delay.Load())
-		if c.far.hangs.Add(-1) >= 0 {
-			delay = hangFor
+	if len(c.reply) == 0 {
+		if err := c.receive(); err != nil {
+			return 0, err
 		}
-		time.Sleep(delay)
+	}
+	if !c.until.IsZero() && c.until.Before(c.comes) {
+		time.Sleep(time.Until(c.until))
+		return 0, os.ErrDeadlineExceeded
+	}
+	time.Sleep(time.Until(c.comes))
+	n := copy(b, c.reply)
+	switch c.reply = c.reply[n:]; {
+	case !c.asking:
+	case len(c.reply) == 0:
 		c.asking = false
 		c.far.flying.Add(-1)
+	default:
+		c.comes = c.comes.Add(time.Duration(c.far.pause.Load()))
 	}
-	return n, err
+	return n, nil
+}
+
+// receive takes all that the server has sent, which must not wait for its reader: it serves others too. No time passes, or next to none.
+func (c *farConn) receive() error {
+	buf := make([]byte, 64<<10)
+	n, err := c.Conn.Read(buf)
+	if err != nil {
+		return err
+	}
+	c.comes = time.Now()
+	for err == nil {
+		c.reply = append(c.reply, buf[:n]...)
+		_ = c.Conn.SetReadDeadline(time.Now().Add(1))
+		n, err = c.Conn.Read(buf)
+	}
+	_ = c.Conn.SetReadDeadline(time.Time{})
+	switch {
+	case c.asking && c.far.hangs.Add(-1) >= 0:
+		c.comes = c.comes.Add(hangFor)
+	case c.asking:
+		c.comes = c.comes.Add(time.Duration(c.far.delay.Load()))
+	case c.far.deaf.Load():
+		c.comes = c.comes.Add(time.Hour)
+	}
+	return nil
 }
 
 // awayBy runs f with a node whose replies take delay. The keys from 0 to 999 have themselves as values.
@@ -69,7 +120,7 @@ func awayBy(t *testing.T, delay time.Duration, f func(t *testing.T, n *far)) {
 		for i := range 1000 {
 			_ = m.Set(strconv.Itoa(i), strconv.Itoa(i))
 		}
-		n := &far{}
+		n := &far{server: m}
 		n.delay.Store(int64(delay))
 		var err error
 		n.Node, err = New(Config{ID: "far", Addr: "pipe:1", Timeout: time.Second, Options: func(o *redis.Options) {

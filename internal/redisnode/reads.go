@@ -78,13 +78,33 @@ func (n *Node) GetBeside(ctx context.Context, key, beside string) (value, beside
 	}
 	r, queued := n.reads.enter(key, beside)
 	if !queued {
-		defer n.reads.leave()
-		return n.getNow(ctx, key, beside)
+		v, b, sent, err := n.getAlone(ctx, key, beside)
+		if sent {
+			return v, b, err
+		}
+		if r, err = n.reads.queueAfter(key, beside); err != nil {
+			return nil, nil, err
+		}
 	}
 	if !r.wait(ctx, nil) {
 		return nil, nil, ctx.Err()
 	}
 	return r.answer()
+}
+
+// getAlone reads by a command of its own, and gives the slot back. Not sent: it is to be queued, in that slot; for a worker to connect.
+func (n *Node) getAlone(ctx context.Context, key, beside string) (v, b []byte, sent bool, err error) {
+	wait := n.pace.wait()
+	if wait == n.cfg.Timeout {
+		defer n.reads.leave()
+		v, b, err = n.getNow(ctx, key, beside)
+		return v, b, true, err
+	}
+	v, b, f, err := n.getEarly(ctx, key, beside, wait)
+	if f == over {
+		n.reads.leave()
+	}
+	return v, b, f != unsent, err
 }
 
 func (n *Node) getNow(ctx context.Context, key, beside string) (v, b []byte, err error) {
@@ -94,9 +114,7 @@ func (n *Node) getNow(ctx context.Context, key, beside string) (v, b []byte, err
 	for tries := 1; readAgain(err, tries); tries++ {
 		v, b, err = n.Session().getBeside(ctx, key, beside)
 	}
-	if len(v) >= batchBytes/batchKeys { // small ones never bound a batch
-		n.reads.learn([][]byte{v})
-	}
+	n.reads.learnOne(v)
 	return v, b, err
 }
 
@@ -156,6 +174,20 @@ func (q *reads) enter(key, beside string) (r read, queued bool) {
 	return r, true
 }
 
+// queueAfter queues the read of a caller that has a slot, which is given to a worker.
+func (q *reads) queueAfter(key, beside string) (read, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.busy--
+	q.flying--
+	if q.closed {
+		return read{}, q.closedError()
+	}
+	r := q.join(key, beside)
+	q.staff()
+	return r, nil
+}
+
 // leave gives the slot back, or hands it to a worker for the queue: the caller has its answer and does not wait for others'.
 func (q *reads) leave() {
 	q.mu.Lock()
@@ -169,8 +201,7 @@ func (q *reads) leave() {
 func (q *reads) staff() {
 	switch {
 	case len(q.queue) == 0 || q.closed:
-	case q.running() < q.enough():
-		q.hire()
+	case q.running() < q.enough() && q.hire():
 	case q.running() >= q.slots || q.waking:
 	case q.relief == nil:
 		q.waking, q.relief = true, time.AfterFunc(heldFor, q.relieve)
@@ -181,12 +212,14 @@ func (q *reads) staff() {
 }
 
 // hire takes a slot for a worker, unless each connection for reads has one already, but for the last: with the driver's one, for heartbeats and scripts, reads then have no more than the
-// half of PoolSize.
-func (q *reads) hire() {
-	if q.busy < max(q.slots, q.node.cfg.wires()-1) {
-		q.busy++
-		q.workers.Go(q.drain)
+// half of PoolSize. False: so it is.
+func (q *reads) hire() bool {
+	if q.busy >= max(q.slots, q.node.cfg.wires()-1) {
+		return false
 	}
+	q.busy++
+	q.workers.Go(q.drain)
+	return true
 }
 
 // running is how many slots are taken by commands that are not known to be slow. The caller holds mu.
@@ -209,6 +242,7 @@ func (q *reads) relieve() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waking = false
+	q.expire()
 	if q.late() && q.running() < q.slots && !q.closed {
 		q.hire()
 	}
@@ -231,6 +265,13 @@ func (q *reads) learn(values [][]byte) {
 	q.learnSize(total, found)
 }
 
+// learnOne is learn for the one value of a command. Small ones never bound a batch.
+func (q *reads) learnOne(v []byte) {
+	if len(v) >= batchBytes/batchKeys {
+		q.learnSize(len(v), 1)
+	}
+}
+
 // learnSize takes in that so many values had so many bytes in all.
 func (q *reads) learnSize(total, found int) {
 	if found == 0 {
@@ -246,13 +287,15 @@ func (q *reads) learnSize(total, found int) {
 func (q *reads) close() {
 	q.mu.Lock()
 	q.closed = true
-	q.endAll(&Error{Node: q.node.cfg.ID, Op: "GET", Err: ErrClosed})
+	q.endAll(q.closedError())
 	if q.relief != nil {
 		q.relief.Stop()
 	}
 	q.mu.Unlock()
 	q.workers.Wait()
 }
+
+func (q *reads) closedError() error { return &Error{Node: q.node.cfg.ID, Op: "GET", Err: ErrClosed} }
 
 // refuse answers all that is queued with an error: the node is down.
 func (q *reads) refuse(err error) {

@@ -44,7 +44,7 @@ type trackedRead struct {
 // stands once.
 //
 // Where some of the node's replies are slow, see pace, a read that is later than most ends with [ErrTrackingLate]: each such reply holds up one of the few
-// connections here, while the node has more for the reads that are not watched. It ends after the node's timeout at the latest. A reply that comes later is thrown away; the connection stays good.
+// connections here, while the node has more for the reads that are not watched. It ends after the node's timeout at the latest, or as Node.Get does. A reply that comes later is thrown away; the connection stays good.
 // The errors are those of [Node.MGet], and [ErrTrackingOver] (or [ErrClosed]) if t ended before the value was returned.
 func (t *Tracking) Get(ctx context.Context, key, beside string) (value, besideValue []byte, err error) {
 	names := []string{key, beside}
@@ -54,7 +54,7 @@ func (t *Tracking) Get(ctx context.Context, key, beside string) (value, besideVa
 	if err := t.refused(); err != nil {
 		return nil, nil, err
 	}
-	values, err := t.read(ctx, t.reads.join(readPair{key, beside}, names), t.node.pace.patience())
+	values, err := t.read(ctx, t.reads.join(readPair{key, beside}, names), t.node.pace.patience(), t.node.pace.wait())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,7 +72,7 @@ func (t *Tracking) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 	if err := t.refused(); err != nil {
 		return nil, err
 	}
-	return t.read(ctx, t.reads.join(readPair{}, keys), 0)
+	return t.read(ctx, t.reads.join(readPair{}, keys), 0, t.node.cfg.Timeout)
 }
 
 // refused is why a read is not even queued: t is over, or the node down.
@@ -83,9 +83,9 @@ func (t *Tracking) refused() error {
 	return t.node.breaker.shut("MGET")
 }
 
-// read waits for r: for patience, if that is not 0, and else until the timeout.
-func (t *Tracking) read(ctx context.Context, r *trackedRead, patience time.Duration) ([][]byte, error) {
-	timer := time.NewTimer(cmp.Or(patience, t.node.cfg.Timeout))
+// read waits for r: for patience, if that is not 0, and else for wait.
+func (t *Tracking) read(ctx context.Context, r *trackedRead, patience, wait time.Duration) ([][]byte, error) {
+	timer := time.NewTimer(cmp.Or(patience, wait))
 	defer timer.Stop()
 	select {
 	case <-r.done:
@@ -96,6 +96,9 @@ func (t *Tracking) read(ctx context.Context, r *trackedRead, patience time.Durat
 		t.reads.leave(r)
 		if patience > 0 {
 			return nil, ErrTrackingLate
+		}
+		if wait < t.node.cfg.Timeout {
+			return nil, t.node.left("MGET")
 		}
 		return nil, t.failure(ctx, os.ErrDeadlineExceeded)
 	case <-t.ctx.Done():

@@ -26,7 +26,8 @@ type wire struct {
 	held   *redis.Conn   // it, as taken out of the driver's pool
 	conn   net.Conn
 	r      *bufio.Reader
-	w      []byte // the command
+	w      []byte    // the command
+	later  time.Time // until when a reply may take that has begun; zero: as the connection's deadline says
 	made   time.Time
 	since  time.Time // when it was last put back
 }
@@ -64,7 +65,7 @@ func (ls *wires) take(now time.Time) *wire {
 
 // put gives a wire back.
 func (ls *wires) put(l *wire, now time.Time) {
-	l.since = now
+	l.since, l.later = now, time.Time{}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.ended {
@@ -126,7 +127,7 @@ func (s *Session) newWire(ctx context.Context) (*wire, error) {
 		l.close()
 		return nil, err
 	}
-	l.r = bufio.NewReaderSize(l.conn, bufferSize)
+	l.r = bufio.NewReaderSize(l, bufferSize)
 	return l, nil
 }
 

@@ -1,0 +1,231 @@
+// SPDX-FileCopyrightText: The Shelf Authors
+// SPDX-License-Identifier: MIT
+
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// quick is how long callers wait here, of a timeout of a second.
+const quick = 20 * time.Millisecond
+
+// wantLeft checks the error of a read that was not answered in time.
+func wantLeft(t *testing.T, err error) {
+	t.Helper()
+	if e := (*Error)(nil); !errors.As(err, &e) || e.Node != "far" || !IsTimeout(err) || IsPoolTimeout(err) || !errors.Is(err, errLeft) {
+		t.Errorf("got %v, want that the reply of far is late", err)
+	}
+}
+
+// wantIdle checks that nothing is under way any more.
+func (n *far) wantIdle(t *testing.T) {
+	t.Helper()
+	q := &n.Node.reads
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.busy != 0 || q.stuck != 0 || q.flying != 0 || len(q.queue) > 0 {
+		t.Errorf("%d slots are taken, %d of them stuck, %d reads under way, %d batches queued: afterwards", q.busy, q.stuck, q.flying, len(q.queue))
+	}
+}
+
+// TestLateReplyOfOneReader: a reader who is alone waits as long as replies usually take at most. Its connection is used again.
+func TestLateReplyOfOneReader(t *testing.T) {
+	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+		n.read(t, 1, 1)
+		n.pace.tail.Store(int64(quick))
+		conns := len(n.Session().conns)
+		for _, beside := range []string{"", "7"} {
+			n.hangs.Store(1)
+			began := time.Now()
+			_, _, err := n.GetBeside(context.Background(), "1", beside)
+			if took := time.Since(began); took != quick+lastLook {
+				t.Errorf("it took %v", took)
+			}
+			wantLeft(t, err)
+			time.Sleep(hangFor)
+			n.wantIdle(t)
+			n.read(t, 2, 1)
+		}
+		if got := len(n.Session().conns); got != conns {
+			t.Errorf("%d connections, want the %d of before", got, conns)
+		}
+		if n.breaker.watching.Load() {
+			t.Error("it counts against the node")
+		}
+		if len(n.breaker.kick) == 0 {
+			t.Error("no heartbeat is asked for")
+		}
+		if total := n.pace.counts[bucketOf(hangFor)].Load(); total != 2 {
+			t.Errorf("%d of 2 replies counted as late as they came", total)
+		}
+	})
+}
+
+// TestLateRepliesLeaveRoom: what four readers have left, each with a command of his own, holds nobody up.
+func TestLateRepliesLeaveRoom(t *testing.T) {
+	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+		n.crowd(t, 4, 1)
+		n.pace.tail.Store(int64(quick))
+		n.hangs.Store(4)
+		for i := range 4 {
+			go func() { _, _, _ = n.GetBeside(context.Background(), strconv.Itoa(i), "7") }()
+		}
+		time.Sleep(quick + 2*lastLook)
+		if n.hangs.Load() != 0 {
+			t.Fatalf("%d of the four were not sent", n.hangs.Load())
+		}
+		if took := n.read(t, 5, 1); took > 5*time.Millisecond {
+			t.Errorf("a read took %v", took)
+		}
+		time.Sleep(hangFor)
+		n.wantIdle(t)
+	})
+}
+
+// TestLateReplyOfMany: and so do those who share a command, and those who are queued behind it, whom other connections serve.
+func TestLateReplyOfMany(t *testing.T) {
+	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+		n.crowd(t, 40, 5)
+		n.pace.tail.Store(int64(quick))
+		n.hangs.Store(2) // what all share
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		late := 0
+		for i := range 40 {
+			wg.Go(func() {
+				began := time.Now()
+				_, _, err := n.GetBeside(context.Background(), strconv.Itoa(i), "7")
+				if took := time.Since(began); took > quick+lastLook {
+					t.Errorf("it took %v", took)
+				}
+				if err != nil {
+					wantLeft(t, err)
+					mu.Lock()
+					late++
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if late == 0 {
+			t.Error("nobody was late")
+		}
+		n.hangs.Store(0) // all may have been in one command
+		if took := n.crowd(t, 40, 5); took > quick {
+			t.Errorf("others took %v", took)
+		}
+		time.Sleep(hangFor)
+		n.wantIdle(t)
+	})
+}
+
+// TestNodeThatStops: of a node that answers nothing any more nobody waits for long, however many ask, and wherever they wait: in the queue, for a command, or for a connection. The
+// commands fail after the timeout, and count.
+func TestNodeThatStops(t *testing.T) {
+	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+		defer n.breaker.run()()
+		n.crowd(t, 40, 5)
+		n.pace.tail.Store(int64(quick))
+		n.delay.Store(int64(time.Hour))
+		n.deaf.Store(true)
+		var wg sync.WaitGroup
+		for i := range 3000 { // for three timeouts
+			time.Sleep(time.Millisecond)
+			wg.Go(func() {
+				began := time.Now()
+				_, _, err := n.GetBeside(context.Background(), strconv.Itoa(i%1000), "7")
+				if took := time.Since(began); took > 2*quick+2*lastLook {
+					t.Errorf("%v after it has stopped it took %v: %v", i, took, err)
+				}
+				if err == nil {
+					t.Error("an answer")
+				}
+			})
+		}
+		wg.Wait()
+		if n.breaker.misses == 0 && n.State() == Up {
+			t.Error("nothing counts against the node")
+		}
+		n.delay.Store(0)
+		n.deaf.Store(false)
+		time.Sleep(2 * time.Second)
+		n.wantIdle(t)
+	})
+}
+
+// TestLateReplyAndTheCallersDeadline: a caller with less time than others gets the end of its context, and the connection stays.
+func TestLateReplyAndTheCallersDeadline(t *testing.T) {
+	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+		n.read(t, 1, 1)
+		n.pace.tail.Store(int64(quick))
+		conns := len(n.Session().conns)
+		n.hangs.Store(1)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		if _, _, err := n.GetBeside(ctx, "1", "7"); !errors.Is(err, context.DeadlineExceeded) || IsTimeout(err) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took > 5*time.Millisecond+lastLook {
+			t.Errorf("it took %v", took)
+		}
+		if _, _, err := n.GetBeside(ctx, "1", "7"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after the end: %v", err)
+		}
+		time.Sleep(hangFor)
+		n.read(t, 2, 1)
+		n.wantIdle(t)
+		if got := len(n.Session().conns); got != conns {
+			t.Errorf("%d connections, want %d", got, conns)
+		}
+	})
+}
+
+// TestReplyThatHasBegun: what has begun in time may take the rest of the timeout.
+func TestReplyThatHasBegun(t *testing.T) {
+	for _, readers := range []int{1, 40} {
+		awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+			n.crowd(t, 40, 5)
+			long := strings.Repeat("v", 100<<10)
+			_ = n.server.Set("1", long)
+			n.pace.tail.Store(int64(quick))
+			n.pause.Store(int64(100 * time.Millisecond)) // in the middle of it
+			var wg sync.WaitGroup
+			for range readers {
+				wg.Go(func() {
+					if v, _, err := n.GetBeside(context.Background(), "1", "7"); string(v) != long || err != nil {
+						t.Errorf("%d bytes, %v", len(v), err)
+					}
+				})
+			}
+			wg.Wait()
+			n.pause.Store(0)
+			n.wantIdle(t)
+		})
+	}
+}
+
+// TestLateReplyOfAWatchedRead: a read through a Tracking ends as the others do, and the Tracking goes on.
+func TestLateReplyOfAWatchedRead(t *testing.T) {
+	n, err := New(Config{ID: "far", Addr: "127.0.0.1:1", Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = n.Close() }()
+	n.pace.tail.Store(int64(quick))
+	tr := newTracking(n)
+	defer tr.end(trackingStopped, nil)
+	began := time.Now()
+	_, _, err = tr.Get(t.Context(), "k", "b") // nobody sends it
+	if took := time.Since(began); took < quick || took > n.cfg.Timeout {
+		t.Errorf("it took %v", took)
+	}
+	wantLeft(t, err)
+}
