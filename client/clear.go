@@ -124,11 +124,20 @@ func (c *Cache[V]) walkOnce(ctx context.Context, op, tag string, call invalidati
 // moveOn is one node's part of onAllNodes. name and version are those under which it is owed to the node, should that forget it.
 func (c *Cache[V]) moveOn(ctx context.Context, node int, tag, name string, version uint64, call invalidation.Call) error {
 	n := c.client.nodes[node]
-	sent, session := sending(n), n.Session()
-	reply, err := session.Eval(ctx, wireCall(call))
-	if errors.Is(err, redisnode.ErrRunChanged) {
-		session = n.Session()
+	var sent sendingTo
+	var session *redisnode.Session
+	var reply any
+	var err error
+	send := func() {
+		sent, session = sending(n), n.Session()
 		reply, err = session.Eval(ctx, wireCall(call))
+	}
+	at := n.Addr()
+	if send(); errors.Is(err, redisnode.ErrRunChanged) {
+		send()
+	}
+	if c.client.movedOn(node, at, []redisnode.Result{{Err: err}}) {
+		send()
 	}
 	if err != nil {
 		return err

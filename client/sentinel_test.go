@@ -537,7 +537,16 @@ func TestPlannedFailover(t *testing.T) {
 // TestReportedRB31Demoted: the server that was the primary is a replica of another one, and nobody has said so. It answers READONLY, which is no success of a write; whose primary it
 // is now is found out, and the write is sent there, within the same call.
 func TestReportedRB31Demoted(t *testing.T) {
-	for name, say := range map[string]bool{"the Sentinels know it": true, "the Sentinels are behind": false} {
+	invalidate := func(c *client.Cache[string]) error { return c.Invalidate(context.Background(), "k") }
+	for name, tc := range map[string]struct {
+		say bool
+		do  func(*client.Cache[string]) error
+	}{
+		"the Sentinels know it":    {true, invalidate},
+		"the Sentinels are behind": {false, invalidate},
+		"a Clear":                  {true, func(c *client.Cache[string]) error { return c.Clear(context.Background()) }},
+		"a tag":                    {true, func(c *client.Cache[string]) error { return c.InvalidateTag(context.Background(), "t") }},
+	} {
 		t.Run(name, func(t *testing.T) {
 			servers := redistest.StartReplicated(t, 1)
 			var liars []*liar
@@ -548,11 +557,11 @@ func TestReportedRB31Demoted(t *testing.T) {
 				cfg.Sentinel.Addrs = append(cfg.Sentinel.Addrs, l.Addr().String())
 			}
 			cl := open(t, cfg)
-			c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: echo})
+			c := newCache(t, cl, client.CacheConfig[string]{Name: "x", TTL: time.Hour, Load: echo, Tags: func(string) []string { return []string{"t"} }})
 			eventually(t, "the replica is known", func() bool { n := nodeStats(cl, "shelf-a"); return len(n.Replicas) == 1 && n.Replicas[0].Lag > 0 })
 			want(t, c, "k", "value of k", client.LayerSource)
 			mustDo(t, servers[1], "REPLICAOF", "NO", "ONE")
-			if say {
+			if tc.say {
 				for _, l := range liars {
 					l.mu.Lock()
 					l.says["shelf-a"] = servers[1].Addr()
@@ -560,15 +569,13 @@ func TestReportedRB31Demoted(t *testing.T) {
 				}
 			}
 			mustDo(t, servers[0], "REPLICAOF", "127.0.0.1", strconv.Itoa(servers[1].Port()))
-			if err := c.Invalidate(t.Context(), "k"); err != nil {
+			if err := tc.do(c); err != nil {
 				t.Errorf("an invalidation: %v", err)
 			}
 			if got := addrsOf(cl)["shelf-a"]; got != servers[1].Addr() {
 				t.Errorf("it is at %s, want %s", got, servers[1].Addr())
 			}
-			if v := mustDo(t, servers[1], "EXISTS", "x:k:v0"); v != int64(0) {
-				t.Error("the new primary has the entry yet")
-			}
+			want(t, c, "k", "value of k", client.LayerSource)
 		})
 	}
 }
