@@ -264,9 +264,10 @@ func (b *batch[V]) readPart(ctx context.Context, part []wanted[V]) ([][]byte, in
 // answer takes one value that a node sent; false: the key must be loaded.
 func (b *batch[V]) answer(ctx context.Context, w wanted[V], data []byte, gen invalidation.Generation) bool {
 	b.c.outdate(w.slot)
-	e, f, err := w.look(ctx, data, gen)
+	var e entry[V]
+	f, err := w.look(ctx, data, gen, &e)
 	if err == nil && f == unusable && w.gone != (bodyID{}) {
-		e, f, err = w.read(ctx, w.ticket.watch) // the body is gone: perhaps there is a newer one
+		f, err = w.read(ctx, w.ticket.watch, &e) // the body is gone: perhaps there is a newer one
 	}
 	if err != nil {
 		if leftBy(ctx, err) == nil {

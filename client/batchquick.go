@@ -280,7 +280,8 @@ func (b *batch[V]) answered(ctx context.Context, at *slot[V], data []byte, gen i
 	if data != nil && c.whole != nil {
 		data = bytes.Clone(data) // the value is a part of it
 	}
-	e, f, _ := at.look(ctx, data, gen) // it has nothing to ask
+	var e entry[V]
+	f, _ := at.look(ctx, data, gen, &e) // it has nothing to ask
 	if f != fresh && f != softened {
 		b.miss(b.full(*at, at.key))
 		return false

@@ -134,7 +134,8 @@ func TestCopyOfAnOwnerThatLostInvalidations(t *testing.T) {
 		cp := c.copyAt(home, 1, node)
 		_ = c.owesCopy(&cp)
 		between()
-		e, f, err := cp.read(t.Context(), nil)
+		var e entry[string]
+		f, err := cp.read(t.Context(), nil, &e)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -131,7 +131,8 @@ func (b *batch[V]) askCopyNode(ctx context.Context, part []atCopy[V], renew bool
 
 // copyAnswer takes one copy that a node sent; false: it is of no use.
 func (b *batch[V]) copyAnswer(ctx context.Context, w *atCopy[V], data []byte, gen invalidation.Generation, renew bool) bool {
-	e, f, err := w.copy.look(ctx, data, gen)
+	var e entry[V]
+	f, err := w.copy.look(ctx, data, gen, &e)
 	if err != nil {
 		if leftBy(ctx, err) == nil {
 			b.c.counters.nodeErrors.Add(1)

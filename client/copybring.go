@@ -192,7 +192,8 @@ func (c *Cache[V]) readForCopy(ctx context.Context, cp *copySlot[V], k int, load
 		return entry[V]{}, false
 	}
 	home.gen = r.Generation
-	e, f, err := home.weigh(ctx, bytes.Clone(r.Data)) // a codec may decode in place
+	var e entry[V]
+	f, err := home.weigh(ctx, bytes.Clone(r.Data), &e) // a codec may decode in place
 	if err != nil || f != fresh && f != softened || e.negative && !c.copiesAbsence(cp) {
 		return entry[V]{}, false
 	}

@@ -54,7 +54,8 @@ func (c *Cache[V]) chosenCopy(s *slot[V], now time.Time) (copySlot[V], bool) {
 
 // askCopy reads a copy and sees that it is renewed; false: it is of no use.
 func (c *Cache[V]) askCopy(ctx context.Context, cp *copySlot[V], load loader[V], o GetOptions) (Result[V], bool, error) {
-	e, f, err := cp.read(ctx, nil)
+	var e entry[V]
+	f, err := cp.read(ctx, nil, &e)
 	if over := leftBy(ctx, err); err != nil && over != nil {
 		return Result[V]{Node: cp.nodeID()}, true, over
 	}

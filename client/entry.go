@@ -38,43 +38,52 @@ const (
 
 // judge decodes the bytes of an entry and says what they are good for. A nil slice is a missing key. gen is the cache's generation on the
 // node, read in the same command. The value of an entry whose payload lies apart is not there yet: slot.whole brings it, and has the last word.
-func (c *Cache[V]) judge(data []byte, n *redisnode.Node, gen invalidation.Generation) (entry[V], freshness) {
-	if data == nil {
-		return entry[V]{}, absent
-	}
-	return c.judgeAt(data, n, gen, time.Now())
+func (c *Cache[V]) judge(data []byte, n *redisnode.Node, gen invalidation.Generation) (e entry[V], f freshness) {
+	f = c.judgeInto(&e, data, n, gen, time.Now())
+	return e, f
 }
 
-// judgeAt is judge for who has just looked at the clock.
-func (c *Cache[V]) judgeAt(data []byte, n *redisnode.Node, gen invalidation.Generation, now time.Time) (entry[V], freshness) {
+// judgeInto is judge for who has just looked at the clock. The entry, which is large, is made where its reader has it: zero where there is none.
+func (c *Cache[V]) judgeInto(e *entry[V], data []byte, n *redisnode.Node, gen invalidation.Generation, now time.Time) freshness {
+	*e = entry[V]{}
 	if data == nil {
-		return entry[V]{}, absent
+		return absent
 	}
-	h, payload, ok := parseEnvelope(data)
-	if !ok || (h.codec != c.cfg.Codec.ID() && !h.negative) || c.exceeds(&h) {
+	f := c.decide(e, data, n, gen, now)
+	if f == unusable {
+		*e = entry[V]{}
+	}
+	return f
+}
+
+// decide is judgeInto for bytes that are there. Of an unusable entry it may leave something.
+func (c *Cache[V]) decide(e *entry[V], data []byte, n *redisnode.Node, gen invalidation.Generation, now time.Time) freshness {
+	payload, ok := e.parse(data)
+	if !ok || (e.codec != c.cfg.Codec.ID() && !e.negative) || c.exceeds(&e.header) {
 		c.counters.foreign.Add(1)
-		return entry[V]{}, unusable
+		return unusable
 	}
-	if !gen.Holds(h.stamp) {
+	if !gen.Holds(e.stamp) {
 		c.counters.cleared.Add(1)
-		return entry[V]{}, unusable
+		return unusable
 	}
-	age, ok := h.age(n.Now(now))
-	if !ok || age >= h.hard {
+	age, ok := e.age(n.Now(now))
+	e.born = now.Add(-age)
+	if !ok || age >= e.hard {
 		c.counters.expired.Add(1)
-		if ok && c.lapses(&h, age) {
-			return entry[V]{header: h, born: now.Add(-age)}, lapsing
+		if ok && c.lapses(&e.header, age) {
+			return lapsing
 		}
-		return entry[V]{}, unusable
+		return unusable
 	}
-	e := entry[V]{header: h, born: now.Add(-age), size: headerBytes}
-	if !h.negative && h.apart == (apart{}) && !c.open(&e, payload) {
-		return entry[V]{}, unusable
+	e.size = headerBytes
+	if !e.negative && e.apart == (apart{}) && !c.open(e, payload) {
+		return unusable
 	}
-	if age >= h.soft || c.early(&h, age) {
-		return e, softened
+	if age >= e.soft || c.early(&e.header, age) {
+		return softened
 	}
-	return e, fresh
+	return fresh
 }
 
 // exceeds says whether an entry claims to be larger than what this cache stores. Believing it would be to set aside whatever memory somebody asks for.

@@ -179,34 +179,39 @@ func setCreated(wire []byte, created time.Time) {
 
 // parseEnvelope reads an envelope. The payload is a part of data. ok is false for foreign bytes.
 func parseEnvelope(data []byte) (h header, payload []byte, ok bool) {
-	if len(data) < headerBytes || data[0] != magic0 || data[1] != magic1 || data[2] < formatOldest || data[2] > formatNow {
+	if payload, ok = h.parse(data); !ok {
 		return header{}, nil, false
+	}
+	return h, payload, true
+}
+
+// parse is parseEnvelope into a header that is zero; of foreign bytes it may leave something there.
+func (h *header) parse(data []byte) (payload []byte, ok bool) {
+	if len(data) < headerBytes || data[0] != magic0 || data[1] != magic1 || data[2] < formatOldest || data[2] > formatNow {
+		return nil, false
 	}
 	flags := binary.BigEndian.Uint16(data[4:])
 	start := int(binary.BigEndian.Uint16(data[6:]))
 	length := int(binary.BigEndian.Uint32(data[52:]))
 	if flags&flagsMust&^flagsKnown != 0 || start < headerBytes || start > len(data) || len(data)-start != length {
-		return header{}, nil, false
+		return nil, false
 	}
 	soft, okSoft := millis(binary.BigEndian.Uint64(data[32:]))
 	hard, okHard := millis(binary.BigEndian.Uint64(data[40:]))
 	if !okSoft || !okHard {
-		return header{}, nil, false
+		return nil, false
 	}
-	h = header{
-		codec:    data[3],
-		negative: flags&flagNegative != 0,
-		version:  binary.BigEndian.Uint64(data[8:]),
-		epoch:    binary.BigEndian.Uint64(data[16:]),
-		created:  time.UnixMilli(int64(binary.BigEndian.Uint64(data[24:]))),
-		soft:     soft,
-		hard:     hard,
-		cost:     time.Duration(binary.BigEndian.Uint32(data[48:])) * time.Microsecond,
-	}
+	h.codec = data[3]
+	h.negative = flags&flagNegative != 0
+	h.version = binary.BigEndian.Uint64(data[8:])
+	h.epoch = binary.BigEndian.Uint64(data[16:])
+	h.created = time.UnixMilli(int64(binary.BigEndian.Uint64(data[24:])))
+	h.soft, h.hard = soft, hard
+	h.cost = time.Duration(binary.BigEndian.Uint32(data[48:])) * time.Microsecond
 	if !h.parseExtensions(data[headerBytes:start]) || !h.agrees(flags, length) {
-		return header{}, nil, false
+		return nil, false
 	}
-	return h, data[start:], true
+	return data[start:], true
 }
 
 // parseExtensions walks the extensions. Those that are not known are skipped, but their lengths must add up.

@@ -154,7 +154,8 @@ func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o Get
 	if load == nil && !c.cfg.Truth {
 		load = c.ownLoader()
 	}
-	at := c.place(key) // 4 ring
+	var at slot[V]
+	c.placeInto(&at, key) // 4 ring
 	var t ticket[V]
 	if !o.NoFill {
 		t = c.wantL1(&at, now)
@@ -170,8 +171,9 @@ func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o Get
 	if c.copies != nil || c.client.cfg.ReadFrom != ReadPrimary {
 		return c.fromOthers(ctx, at.kept(), load, o, t, now)
 	}
-	e, f, err := at.read(ctx, t.watch) // 5 owner
-	if err == nil && f == fresh {      // nothing is needed that a hit does not need
+	var e entry[V]
+	f, err := at.read(ctx, t.watch, &e) // 5 owner
+	if err == nil && f == fresh {       // nothing is needed that a hit does not need
 		c.outdate(&at)
 		return c.hit(&at, &e, f, t, now)
 	}
@@ -186,7 +188,8 @@ func (c *Cache[V]) fromOthers(ctx context.Context, s *slot[V], load loader[V], o
 	if r, found, err := c.replicaFirst(ctx, s, t, load, o); found {
 		return r, err
 	}
-	e, f, err := s.read(ctx, t.watch) // 5 owner
+	var e entry[V]
+	f, err := s.read(ctx, t.watch, &e) // 5 owner
 	return c.taken(ctx, s, &e, f, err, load, o, t, asked)
 }
 
@@ -229,7 +232,7 @@ func (c *Cache[V]) hit(s *slot[V], e *entry[V], f freshness, t ticket[V], asked 
 	now := c.now()
 	t.commit(e, s, asked, now)
 	c.checkCopies(s)
-	return c.result(e, LayerL2, s, f == softened && e.ageAt(now) >= e.soft)
+	return c.resultAt(e, LayerL2, s, f == softened && e.ageAt(now) >= e.soft, now)
 }
 
 // pastShelves is the read of a key whose invalidation has not got through: the loader is asked, and nothing is stored.
@@ -276,7 +279,12 @@ func (c *Cache[V]) local(e *l1Entry[V], at time.Duration) (Result[V], error) {
 
 // result is the answer that an entry gives.
 func (c *Cache[V]) result(e *entry[V], layer Layer, s *slot[V], stale bool) (Result[V], error) {
-	r := Result[V]{Layer: layer, Node: s.nodeID(), Age: e.ageAt(c.now()), Version: e.version, Stale: stale}
+	return c.resultAt(e, layer, s, stale, c.now())
+}
+
+// resultAt is result for who has just looked at the clock.
+func (c *Cache[V]) resultAt(e *entry[V], layer Layer, s *slot[V], stale bool, now time.Time) (Result[V], error) {
+	r := Result[V]{Layer: layer, Node: s.nodeID(), Age: e.ageAt(now), Version: e.version, Stale: stale}
 	if e.negative {
 		c.notThere()
 		return r, ErrNotFound

@@ -81,22 +81,29 @@ func (c *Client) standIn(data string) int {
 }
 
 // place is where a reader looks for a key: at its owner, or in the gutter while that is down. Where the stand-in is down as well there is no gutter.
-func (c *Cache[V]) place(key string) slot[V] {
-	s := c.slotOf(key)
+func (c *Cache[V]) place(key string) (s slot[V]) {
+	c.placeInto(&s, key)
+	s.nameAll()
+	return s
+}
+
+// placeInto is place for one who needs the name of the entry alone, as locate. s is zero.
+func (c *Cache[V]) placeInto(s *slot[V], key string) {
+	c.locate(s, key)
 	if !c.client.cfg.Gutter || c.cfg.Truth {
-		return s
+		return
 	}
 	since, down := c.client.absences.lasting(s.owner)
 	if !down {
-		return s
+		return
 	}
 	g, ok := c.gutter(key)
 	if _, down := c.client.absences.lasting(g.owner); !ok || down {
-		return s
+		return
 	}
 	c.counters.gutter.Add(1)
 	g.since = since
-	return g
+	*s = g
 }
 
 // gutter is a key's place in the gutter; false where the client has one node only.

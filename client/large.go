@@ -114,6 +114,7 @@ func (s *slot[V]) whole(ctx context.Context, e *entry[V], f freshness) (freshnes
 	if err := s.trouble.met(); err != nil {
 		return absent, err
 	}
+	s.nameAll()
 	body, err := s.node.GetBody(ctx, s.names.Body, e.apart.id, int(e.apart.size))
 	if err != nil {
 		s.trouble.note(s.node, err)

@@ -55,16 +55,32 @@ func (c *Cache[V]) slot(key string) *slot[V] {
 	return &s
 }
 
-// kept is a copy of s that may outlive its read. A read that the owner answers needs none: what it has of the slot is on its stack.
-func (s *slot[V]) kept() *slot[V] {
-	k := *s
-	return &k
+func (c *Cache[V]) slotOf(key string) (s slot[V]) {
+	c.locate(&s, key)
+	s.nameAll()
+	return s
 }
 
-func (c *Cache[V]) slotOf(key string) slot[V] {
-	names := c.names.keys(key)
-	i := c.client.ring.OwnerIndex(names.Data)
-	return slot[V]{c: c, key: key, names: names, owner: i, node: c.client.nodes[i], losses: c.client.debts.logs[i].losses.Load()}
+// locate makes a zero slot a key's, with the name of its entry alone: a hit needs no other.
+func (c *Cache[V]) locate(s *slot[V], key string) {
+	s.c, s.key = c, key
+	s.names.Data, s.names.Of = c.names.data(key), c.names.of
+	i := c.client.ring.OwnerIndex(s.names.Data)
+	s.owner, s.node, s.losses = i, c.client.nodes[i], c.client.debts.logs[i].losses.Load()
+}
+
+// nameAll sees that s has all the names of its key.
+func (s *slot[V]) nameAll() {
+	if s.names.Lease == "" {
+		s.names = s.c.names.keys(s.key)
+	}
+}
+
+// kept is a copy of s that may outlive its read, with all its names. A read that the owner answers needs none: what it has of the slot is on its stack.
+func (s *slot[V]) kept() *slot[V] {
+	k := *s
+	k.nameAll()
+	return &k
 }
 
 // nodeID is the owner's id, for provenance.
@@ -79,7 +95,7 @@ var errDown = errors.New("shelf: the owner did not answer")
 // read gets the entry, through watch where there is one: one round trip, and a second one for the body of a large value. Where that is not there any
 // more, the entry may have been replaced in between: that is looked up again, since in a cache that is itself the truth nobody else could tell the
 // value.
-func (s *slot[V]) read(ctx context.Context, watch *redisnode.Tracking) (entry[V], freshness, error) {
+func (s *slot[V]) read(ctx context.Context, watch *redisnode.Tracking, e *entry[V]) (freshness, error) {
 	for tries := 1; ; tries++ {
 		var data, gen []byte
 		err := redisnode.ErrTrackingOver
@@ -92,66 +108,79 @@ func (s *slot[V]) read(ctx context.Context, watch *redisnode.Tracking) (entry[V]
 			data, gen, err = s.node.GetBeside(ctx, s.names.Data, s.names.Of.Generation)
 		}
 		if err != nil {
-			return entry[V]{}, absent, err
+			return absent, err
 		}
 		before := s.gone
-		e, f, err := s.look(ctx, data, invalidation.ParseGeneration(gen))
+		f, err := s.look(ctx, data, invalidation.ParseGeneration(gen), e)
 		if f != unusable || s.gone == before || tries == rereads {
-			return e, f, err
+			return f, err
 		}
 	}
 }
 
-// look takes in what a read has brought: the entry's bytes, and the cache's generation in the same moment. It brings the body of a large value.
-func (s *slot[V]) look(ctx context.Context, data []byte, gen invalidation.Generation) (entry[V], freshness, error) {
+// look takes in what a read has brought: the entry's bytes, and the cache's generation in the same moment. It brings the body of a large value. e becomes
+// the entry; with an error, and where there is none, it is zero.
+func (s *slot[V]) look(ctx context.Context, data []byte, gen invalidation.Generation, e *entry[V]) (freshness, error) {
 	s.gen = gen
-	e, f, err := s.weigh(ctx, data)
+	f, err := s.weigh(ctx, data, e)
 	if err == nil {
-		f, err = s.whole(ctx, &e, f)
+		f, err = s.whole(ctx, e, f)
 	}
 	if err != nil {
-		return entry[V]{}, absent, err
+		*e = entry[V]{}
+		return absent, err
 	}
 	s.replace, s.seen = f == unusable, e.created
-	return e, f, nil
+	return f, nil
 }
 
 // weigh is judge, and whether the node can be trusted, and the entry's tags. An error says that the node was asked about them and did not answer.
-func (s *slot[V]) weigh(ctx context.Context, data []byte) (entry[V], freshness, error) {
-	now := s.now
-	if now.IsZero() && data != nil {
-		now = time.Now()
-	}
-	e, f := s.c.judgeAt(data, s.node, s.gen, now)
+// e is as look leaves it.
+func (s *slot[V]) weigh(ctx context.Context, data []byte, e *entry[V]) (freshness, error) {
+	f := s.c.judgeInto(e, data, s.node, s.gen, s.moment())
 	s.lapsed = lapsed{}
 	switch {
 	case f != fresh && f != softened && f != lapsing:
 	case s.c.cfg.Truth:
-	case s.c.client.debts.logs[s.owner].losses.Load() != s.losses || !s.c.client.debts.logs[s.owner].trusts(s.stored(&e), s.node):
+	case s.c.client.debts.logs[s.owner].losses.Load() != s.losses || !s.c.client.debts.logs[s.owner].trusts(s.stored(e), s.node):
 		s.c.counters.distrusted.Add(1)
-		e, f = entry[V]{}, unusable
+		f = unusable
 	case s.tooEarly(e.created):
-		e, f = entry[V]{}, unusable
+		f = unusable
 	case len(e.tags) > 0 && s.c.owesTag(s.owner, e.tags):
 		s.c.counters.cleared.Add(1)
-		e, f = entry[V]{}, unusable
+		f = unusable
 	}
-	if len(e.tags) > 0 && e.stamp < s.gen.Seq {
-		hold, err := s.tagsHold(ctx, &e)
+	if f != unusable && len(e.tags) > 0 && e.stamp < s.gen.Seq {
+		hold, err := s.tagsHold(ctx, e)
 		if err != nil {
-			return entry[V]{}, absent, err
+			*e = entry[V]{}
+			return absent, err
 		}
 		if !hold {
 			s.c.counters.cleared.Add(1)
-			e, f = entry[V]{}, unusable
+			f = unusable
 		}
 	}
 	if f == lapsing {
 		s.lapsed = lapsed{data, e.born}
-		e, f = entry[V]{}, unusable
+		f = unusable
 	}
-	s.replace = f == unusable
-	return e, f, nil
+	if s.replace = f == unusable; s.replace {
+		*e = entry[V]{}
+	}
+	return f, nil
+}
+
+// moment is when what was read is judged. A node whose clock is not known is taken to have the local one, which only time.Now tells: the cache's own clock does not see it set.
+func (s *slot[V]) moment() time.Time {
+	switch {
+	case !s.now.IsZero():
+		return s.now
+	case s.node.Met():
+		return s.c.now()
+	}
+	return time.Now()
 }
 
 // stored is a moment from before an entry was stored where it lies: when its load began. A copy may be much younger than that, and was made of what the owner had then: on a node

@@ -80,7 +80,8 @@ func (s *slot[V]) taken(ctx context.Context, token string, mode stampede.Mode, r
 	}
 	st := stampede.State[entry[V]]{Status: leaseStatus(r.Status), Floor: r.Mark, HasFloor: r.Mark > 0}
 	s.gen = r.Generation
-	e, f, err := s.weigh(ctx, r.Data)
+	var e entry[V]
+	f, err := s.weigh(ctx, r.Data, &e)
 	if err != nil {
 		return stampede.State[entry[V]]{}, err
 	}
@@ -160,7 +161,8 @@ func watch(ctx context.Context, n *redisnode.Node, names []string) (vals [][]byt
 // watched reads what a Watch has brought. An error is that of the node, which did not give the tags' state or the body of a large value.
 func (s *slot[V]) watched(ctx context.Context, data, lease []byte, gen invalidation.Generation) (stampede.State[entry[V]], error) {
 	s.gen = gen
-	e, f, err := s.weigh(ctx, data)
+	var e entry[V]
+	f, err := s.weigh(ctx, data, &e)
 	if err == nil {
 		f, err = s.whole(ctx, &e, f)
 	}

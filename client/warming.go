@@ -157,7 +157,8 @@ func (w *warming[V]) lookAt(ctx context.Context, group []*slot[V]) (missing []*s
 				err = errOwed
 			}
 			if err == nil {
-				_, f, err = s.look(ctx, vals[i], invalidation.ParseGeneration(vals[len(part)]))
+				var e entry[V]
+				f, err = s.look(ctx, vals[i], invalidation.ParseGeneration(vals[len(part)]), &e)
 			}
 			switch {
 			case err != nil && w.over(ctx):
