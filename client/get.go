@@ -79,15 +79,20 @@ type GetOptions struct {
 // is a *NodeError.
 func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
 	at := c.clock()
-	e, err := c.first(ctx, key, GetOptions{}, at)
+	e, err := c.first(ctx, key, false, at)
+	if e != nil && !e.negative {
+		return c.copied(e.value), nil
+	}
+	return c.getOn(ctx, key, e, err, at)
+}
+
+// getOn is Get from where it is more than a hit in this process, which so needs little of the stack.
+func (c *Cache[V]) getOn(ctx context.Context, key string, e *l1Entry[V], err error, at time.Duration) (none V, _ error) {
 	switch {
 	case err != nil:
-		var none V
 		return none, err
-	case e != nil && e.negative:
-		return e.value, ErrNotFound
 	case e != nil:
-		return c.copied(e.value), nil
+		return none, ErrNotFound
 	}
 	r, err := c.beyond(ctx, key, nil, GetOptions{}, c.opened.Add(at))
 	return r.Value, err
@@ -118,7 +123,7 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 		o.Refresh, o.BypassL1 = false, true // what the owner has is the truth: that is what is asked for
 	}
 	at := c.clock()
-	e, err := c.first(ctx, key, o, at)
+	e, err := c.first(ctx, key, o.BypassL1 || o.Refresh, at)
 	if err != nil {
 		return Result[V]{}, err
 	}
@@ -129,14 +134,14 @@ func (c *Cache[V]) lookup(ctx context.Context, key string, load loader[V], o Get
 }
 
 // first is the part of the read path within this process. Most reads end here: it is kept short. Neither an entry nor an error: go on.
-func (c *Cache[V]) first(ctx context.Context, key string, o GetOptions, at time.Duration) (*l1Entry[V], error) {
-	if err := c.admit(ctx, key); err != nil {
-		return nil, err
+func (c *Cache[V]) first(ctx context.Context, key string, bypass bool, at time.Duration) (*l1Entry[V], error) {
+	if c.closed.Load() || !validKey(key) || ctx.Err() != nil { // admit, without its call
+		return nil, c.admit(ctx, key)
 	}
 	if c.hot != nil { // 1 count
 		c.hot.Count(key, 0, c.opened.Add(at))
 	}
-	if c.l1 != nil && !o.BypassL1 && !o.Refresh { // 2 L1
+	if c.l1 != nil && !bypass { // 2 L1
 		if e := c.fromL1(key, at); e != nil {
 			return e, nil
 		}
@@ -269,7 +274,7 @@ func leftBy(ctx context.Context, err error) error {
 // local is the answer of an L1 hit.
 func (c *Cache[V]) local(e *l1Entry[V], at time.Duration) (Result[V], error) {
 	age := at - e.born
-	r := Result[V]{Layer: LayerL1, Node: c.client.nodeID(e.owner), Age: age, Version: e.version, Stale: age >= e.soft}
+	r := Result[V]{Layer: LayerL1, Node: c.client.nodeID(int(e.owner)), Age: age, Version: e.version, Stale: age >= e.soft}
 	if e.negative {
 		return r, ErrNotFound
 	}

@@ -51,14 +51,16 @@ func writeCheckName(namespace string) string {
 
 // checkKey is the one rule for keys: any bytes, 1 to MaxKeyBytes of them, kept exactly.
 func checkKey(key string) error {
-	if len(key) == 0 {
+	switch {
+	case validKey(key):
+		return nil
+	case key == "":
 		return fmt.Errorf("%w: it is empty", ErrInvalidKey)
 	}
-	if len(key) > MaxKeyBytes {
-		return fmt.Errorf("%w: %s: at most %d bytes", ErrInvalidKey, shortKey(key), MaxKeyBytes)
-	}
-	return nil
+	return fmt.Errorf("%w: %s: at most %d bytes", ErrInvalidKey, shortKey(key), MaxKeyBytes)
 }
+
+func validKey(key string) bool { return len(key) > 0 && len(key) <= MaxKeyBytes }
 
 // checkName is the rule for cache names and namespaces: [A-Za-z0-9_.-]+.
 func checkName(field, name string) error {

@@ -4,6 +4,7 @@
 package client
 
 import (
+	"math"
 	"time"
 	"unsafe"
 
@@ -11,20 +12,22 @@ import (
 	"github.com/go-shelf/shelf/localcache"
 )
 
-// l1Entry is what the in-process cache holds of an entry. It never changes. What a hit looks at comes first; times are by the cache's clock.
+// l1Entry is what the in-process cache holds of an entry. It never changes. Times are by the cache's clock. What a hit looks at comes first and is narrow: with
+// the key before it that is two cache lines for a value of up to two words, and each is one that is not at hand.
 type l1Entry[V any] struct {
 	value    V
 	ends     time.Duration       // from then on it is not served; L1 keeps it longer for StaleIfError
 	watch    *redisnode.Tracking // who tells when the entry changes; nil: nobody
-	began    time.Duration       // when watch did
-	owner    int                 // the node it came from
 	stamp    uint64
-	tags     []string
-	size     int // of its wire form, in bytes
+	size     uint32 // of its wire form, in bytes
+	owner    uint16 // the node it came from: there are ring.MaxNodes at most
 	negative bool
-	version  uint64
-	born     time.Duration // when the entry's age was zero
-	soft     time.Duration // the age from which it is stale
+	tagged   bool // it has tags
+
+	tags    []string
+	version uint64
+	born    time.Duration // when the entry's age was zero
+	soft    time.Duration // the age from which it is stale
 }
 
 // fromL1 is this process's own copy of a key, if there is one that may be served: its node still tells of changes, has done so within the last
@@ -39,14 +42,19 @@ func (c *Cache[V]) fromL1(key string, at time.Duration) *l1Entry[V] {
 		return nil
 	}
 	if e.size >= largeRead {
-		c.countKept(key, e.size, c.opened.Add(at))
+		c.countKept(key, int(e.size), c.opened.Add(at))
 	}
 	return e
 }
 
 // serves says whether a copy may be served as what the owner has.
 func (c *Cache[V]) serves(e *l1Entry[V], at time.Duration) bool {
-	return at < e.ends && (e.watch == nil || e.watch.FreshAfter(at-e.began)) && c.views[e.owner].keeps(e.watch, e.stamp, e.tags)
+	v := &c.views[e.owner]
+	if at >= e.ends || e.watch != nil && !v.vouches(e.watch, at) {
+		return false
+	}
+	latest := v.latest.Load()
+	return latest == nil || e.stamp >= latest.Cleared && (!e.tagged || v.keeps(e.watch != nil, e.stamp, e.tags))
 }
 
 // ticket is a place in L1 that was asked for before the value was read (see localcache.Ticket). The zero ticket is for a key that is
@@ -89,7 +97,7 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 		view := &t.c.views[s.owner]
 		if session := s.node.Session(); !t.watch.Over() { // else the generation may be another run's
 			view.learn(session, s.gen)
-			view.watched(t.watch, t.pushes)
+			view.watched(t.watch, t.c.since(t.watch.Began()), t.pushes)
 		}
 	}
 	left := min(ttl, e.hard-age)
@@ -98,11 +106,8 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 	}
 	expires := asked.Add(left)
 	kept := l1Entry[V]{
-		version: e.version, born: t.c.since(asked) - age, owner: s.owner, size: e.size, negative: e.negative, soft: e.soft,
-		stamp: e.stamp, tags: e.tags, watch: t.watch, ends: t.c.since(expires),
-	}
-	if t.watch != nil {
-		kept.began = t.c.since(t.watch.Began())
+		version: e.version, born: t.c.since(asked) - age, owner: uint16(s.owner), size: uint32(min(e.size, math.MaxUint32)), negative: e.negative, soft: e.soft,
+		stamp: e.stamp, tagged: len(e.tags) > 0, tags: e.tags, watch: t.watch, ends: t.c.since(expires),
 	}
 	if extra := t.c.afterlife(e); extra > 0 {
 		expires = asked.Add(e.hard - age + extra)

@@ -121,7 +121,7 @@ func (c *Cache[V]) spareL1(s *slot[V], o GetOptions, now time.Time) (*l1Entry[V]
 		return nil, false
 	}
 	e, ok := c.l1.Peek(s.key, now)
-	ok = ok && !e.negative && c.views[e.owner].unrevoked(e.stamp, e.tags) && !c.owesTag(e.owner, e.tags)
+	ok = ok && !e.negative && c.views[e.owner].unrevoked(e.stamp, e.tags) && !c.owesTag(int(e.owner), e.tags)
 	return &e, ok
 }
 

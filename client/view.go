@@ -8,6 +8,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 
@@ -41,17 +42,24 @@ type view struct {
 // watching says that the generation was read through a Tracking, when so many pushes had been seen before.
 type watching struct {
 	tracking *redisnode.Tracking
+	began    time.Duration // when tracking did, on the cache's clock
 	pushes   uint64
 }
 
+// vouches says whether what was read through a Tracking is still watched, and the generation is what it was when that was last read through it.
+func (v *view) vouches(t *redisnode.Tracking, at time.Duration) bool {
+	w := v.watchedBy.Load()
+	return w != nil && w.tracking == t && t.FreshAfter(at-w.began) && w.pushes == v.pushes.Load()
+}
+
 // watched notes that latest was read through a Tracking. A reply that comes late, behind one that was asked for after more pushes, changes nothing.
-func (v *view) watched(t *redisnode.Tracking, pushes uint64) {
+func (v *view) watched(t *redisnode.Tracking, began time.Duration, pushes uint64) {
 	for {
 		old := v.watchedBy.Load()
 		if old != nil && old.tracking == t && old.pushes >= pushes || t.Over() {
 			return
 		}
-		if v.watchedBy.CompareAndSwap(old, &watching{t, pushes}) {
+		if v.watchedBy.CompareAndSwap(old, &watching{t, began, pushes}) {
 			return
 		}
 	}
@@ -131,14 +139,8 @@ func (v *view) holds(session *redisnode.Session, stamp uint64, tags []string, up
 }
 
 // keeps says whether a copy in this process still holds as far as the view goes: not if this process has learned of a clearing, or of an
-// invalidation of one of its tags; and a copy that is watched not if the generation may have moved on since it was read.
-func (v *view) keeps(t *redisnode.Tracking, stamp uint64, tags []string) bool {
-	if t != nil {
-		w := v.watchedBy.Load()
-		if w == nil || w.tracking != t || w.pushes != v.pushes.Load() {
-			return false
-		}
-	}
+// invalidation of one of its tags; and a copy that is watched, for which the view vouches, not if what tags were invalidated is not known.
+func (v *view) keeps(watched bool, stamp uint64, tags []string) bool {
 	latest := v.latest.Load()
 	if latest == nil {
 		return true
@@ -151,7 +153,7 @@ func (v *view) keeps(t *redisnode.Tracking, stamp uint64, tags []string) bool {
 	}
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	if stamp < v.cleared || t != nil && v.upTo < latest.Seq {
+	if stamp < v.cleared || watched && v.upTo < latest.Seq {
 		return false
 	}
 	for _, tag := range tags {
@@ -171,7 +173,7 @@ func (v *view) unrevoked(stamp uint64, tags []string) bool {
 	v.mu.RLock()
 	former := v.former
 	v.mu.RUnlock()
-	return stamp >= former && v.keeps(nil, stamp, tags)
+	return stamp >= former && v.keeps(false, stamp, tags)
 }
 
 // tagsHold says whether an entry that was just read still holds as far as its tags go. The generation that was read with it has moved on since it

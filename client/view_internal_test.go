@@ -91,3 +91,26 @@ func TestUnrevoked(t *testing.T) {
 	check("another run, which has forgotten", 4, nil, false)
 	check("another run, which has forgotten", 9, []string{"a"}, true)
 }
+
+// TestViewVouches: for what was read through the Tracking that the generation was read through, while that is fresh, and no push has come since.
+func TestViewVouches(t *testing.T) {
+	var v view
+	a, b := new(redisnode.Tracking), new(redisnode.Tracking) // fresh until they begin
+	expect := func(what string, tracking *redisnode.Tracking, at time.Duration, want bool) {
+		t.Helper()
+		if got := v.vouches(tracking, at); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	expect("nobody watches", a, 0, false)
+	v.watched(a, time.Hour, 0)
+	expect("watched", a, 0, true)
+	expect("watched by another", b, 0, false)
+	expect("silent", a, 2*time.Hour, false)
+	v.pushes.Add(1)
+	expect("a push", a, 0, false)
+	v.watched(a, time.Hour, 1)
+	expect("read after the push", a, 0, true)
+	v.watched(a, time.Hour, 0)
+	expect("a late reply", a, 0, true)
+}

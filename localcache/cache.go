@@ -143,7 +143,10 @@ func (c *Cache[V]) Get(key string, now time.Time) (v V, ok bool) {
 func (c *Cache[V]) Find(key string, now time.Duration) *V {
 	hash := c.hash(key)
 	s := c.shard(hash)
-	i := s.held.index.find(hash, key)
+	i := s.held.index.first(hash)
+	if i == nil || i.key != key {
+		i = s.held.index.find(hash, key)
+	}
 	switch {
 	case i == nil:
 		c.reads.miss()

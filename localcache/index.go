@@ -53,6 +53,15 @@ func newTable[V any](slots int) *table[V] { return &table[V]{make([]slot[V], slo
 // at is the slot that comes so many after a hash's own.
 func (t *table[V]) at(hash uint64) *slot[V] { return &t.slots[hash&uint64(len(t.slots)-1)] }
 
+// first is the item in a hash's own slot if it has that hash, else nil: most searches end there, and need no call.
+func (x *index[V]) first(hash uint64) *item[V] {
+	s := x.table.Load().at(hash)
+	if s.hash.Load() != hash {
+		return nil
+	}
+	return s.item.Load()
+}
+
 // find is the item of a key, or nil. It takes no lock.
 func (x *index[V]) find(hash uint64, key string) *item[V] {
 	t := x.table.Load()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"unsafe"
 )
 
 // poor is a hash that puts many keys into few places, and some of them into the very same.
@@ -122,5 +123,16 @@ func lookWhileItChanges(t *testing.T, x *index[int], keys int, done <-chan struc
 			t.Errorf("look %d: found %v for %s, which is there all the while", n, i, names[k])
 			return
 		}
+	}
+}
+
+// TestItemBeginsWithALine: what a search compares, and when the item ends, is one cache line; the value comes next.
+func TestItemBeginsWithALine(t *testing.T) {
+	var i item[string]
+	if before := unsafe.Offsetof(i.value); before != 64 {
+		t.Errorf("the value begins at %d, want 64", before)
+	}
+	if behind := unsafe.Sizeof(i) - unsafe.Offsetof(i.value) - unsafe.Sizeof(i.value); behind > 32 {
+		t.Errorf("%d bytes are behind it, want 32 at most", behind)
 	}
 }
