@@ -51,7 +51,11 @@ func TestL1Modes(t *testing.T) {
 			{all, "seldom", client.LayerL1}, {all, "often", client.LayerL1},
 			{off, "seldom", client.LayerL2}, {off, "often", client.LayerL2},
 		} {
-			if l := layer(want.c, want.key); l != want.layer {
+			l := layer(want.c, want.key)
+			for end := time.Now().Add(10 * time.Second); l != want.layer && want.layer == client.LayerL1 && time.Now().Before(end); {
+				l = layer(want.c, want.key) // the push of its own fill, which comes late, may have taken the copy away
+			}
+			if l != want.layer {
 				_, name := want.c.Where(want.key)
 				t.Errorf("%s is read from %v, want %v", name, l, want.layer)
 			}
