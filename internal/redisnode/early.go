@@ -64,7 +64,7 @@ const (
 )
 
 // getEarly is getNow for a caller who waits for wait, or as long as ctx does.
-func (n *Node) getEarly(ctx context.Context, key, beside string, wait time.Duration) (v, b []byte, f fate, err error) {
+func (n *Node) getEarly(ctx context.Context, key, beside string, wait time.Duration) (v, b []byte, f fate, err error) { //nolint:contextcheck // the command may outlive its caller
 	if err = ctx.Err(); err != nil {
 		return nil, nil, over, err
 	}
@@ -78,7 +78,6 @@ func (n *Node) getEarly(ctx context.Context, key, beside string, wait time.Durat
 		g.op = "MGET"
 	}
 	var deadline time.Time
-	//nolint:contextcheck // the command may outlive its caller
 	if g.wire, deadline, err = g.session.openNow(context.Background(), g.op, n.cfg.Timeout, until); g.wire == nil {
 		if err == nil {
 			f = unsent
