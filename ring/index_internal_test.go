@@ -4,10 +4,12 @@
 package ring
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"sort"
+	"strconv"
 	"testing"
 )
 
@@ -39,6 +41,38 @@ func TestIndexAgainstSort(t *testing.T) {
 				t.Fatalf("round %d, %d points: first(%#x) = %d and owner = %d, want %d and %d",
 					round, n, h, got, x.owner(h), want, x.owners[want])
 			}
+		}
+	}
+}
+
+// A cell takes a byte as long as that can name every node, and mixed besides; either way it says what the points say.
+func TestIndexWidth(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 2))
+	for _, nodes := range []int{1, 254, 255, 256, 257, 1000} {
+		cfg := Config{Points: 16}
+		for i := range nodes {
+			cfg.Nodes = append(cfg.Nodes, Node{ID: fmt.Sprintf("cache-%04d", i)})
+		}
+		r, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &r.index
+		if narrow := x.narrow != nil; narrow != (nodes <= 255) || narrow == (x.cells != nil) {
+			t.Errorf("%d nodes: %d cells of a byte, %d of two", nodes, len(x.narrow), len(x.cells))
+		}
+		check(t, x, slices.Clone(x.hashes[:x.len()]), slices.Clone(x.owners[:x.len()]))
+		seen := make(map[int]bool)
+		for range 100 * nodes {
+			key := strconv.FormatUint(rng.Uint64(), 36)
+			got, want := r.OwnerIndex(key), int(x.owners[x.first(r.Position(key))])
+			if got != want {
+				t.Fatalf("%d nodes: %s belongs to node %d, want %d", nodes, key, got, want)
+			}
+			seen[got] = true
+		}
+		if len(seen) != nodes {
+			t.Errorf("%d nodes: %d of them own a key", nodes, len(seen))
 		}
 	}
 }
@@ -75,8 +109,9 @@ func check(t *testing.T, x *index, hashes []uint64, owners []uint16) {
 			t.Fatalf("bucket %d starts at point %d, want %d", b, x.starts[b], want)
 		}
 	}
-	for c, got := range x.cells {
-		start := uint64(c) << x.cellShift
+	for c := range uint64(max(len(x.cells), len(x.narrow))) {
+		start := c << x.cellShift
+		got := x.cell(start)
 		end := start + (1<<x.cellShift - 1)
 		from := x.first(start)
 		to := from
