@@ -257,10 +257,16 @@ func (b *batch[V]) answers(ctx context.Context, node int, vals [][]byte, at *slo
 	more.gen = invalidation.ParseGeneration(vals[n.keys])
 	*at = b.room(node)
 	at.now = time.Now()
+	p := newPlain(at, more.gen, vals[:n.keys])
 	hits := 0
 	b.quick.each(n, func(i int, k *quickKey) {
 		data := vals[i]
-		if data != nil && !plain(data) {
+		if e, ok := p.judge(data); ok {
+			b.settlePlain(ctx, at, k, &e, more.gen)
+			hits++
+			return
+		}
+		if data != nil && !short(data) {
 			more.keys, more.vals = append(more.keys, b.full(b.room(node), k.key)), append(more.vals, bytes.Clone(data))
 			return
 		}
@@ -295,8 +301,8 @@ func (b *batch[V]) answered(ctx context.Context, at *slot[V], data []byte, gen i
 	return true
 }
 
-// plain says that an entry has nothing beyond header, stamp and payload, or is none.
-func plain(data []byte) bool {
+// short says that an entry has nothing beyond header, stamp and payload, or is none.
+func short(data []byte) bool {
 	return len(data) < headerBytes || binary.BigEndian.Uint16(data[6:]) == minHeader
 }
 
