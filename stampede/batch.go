@@ -164,12 +164,15 @@ func (b *Batch[V]) Drop(keys []string) (kept []string) {
 			continue
 		}
 		b.flight.mu.Lock()
-		if c.joins == 0 || c.over() {
-			b.flight.end(key, c, none, ErrAbandoned)
-		} else {
+		joined := c.joins > 0 && !c.settled
+		dropped := !joined && b.flight.settle(key, c, none, ErrAbandoned)
+		b.flight.mu.Unlock()
+		if dropped {
+			close(c.done)
+		}
+		if joined {
 			kept = append(kept, key)
 		}
-		b.flight.mu.Unlock()
 	}
 	return kept
 }

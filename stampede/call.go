@@ -66,11 +66,11 @@ type call[V any] struct {
 	done   chan struct{} // closed when the fields below are final
 
 	// Written under Flight.mu. Read under it, or after done is closed.
-	joins  int                     // others that wait for this call
-	cancel context.CancelCauseFunc // background runs only
-	ended  uint64                  // moment at which it left the table
-	value  V
-	err    error
+	joins   int                     // others that wait for this call
+	cancel  context.CancelCauseFunc // background runs only
+	settled bool                    // value and err are final
+	value   V
+	err     error
 }
 
 func (c *call[V]) setBegan(now uint64)  { c.began.CompareAndSwap(0, now) }
@@ -87,22 +87,38 @@ func (c *call[V]) over() bool {
 	}
 }
 
-// result is what a caller gets that came at moment joined. Only after done.
-func (c *call[V]) result(joined uint64, shared bool) (Result[V], error) {
+// wait returns when the call is over; before that only with the error of a ctx that ends. A result that is there is given even if ctx is over.
+func (c *call[V]) wait(ctx context.Context) error {
+	if c.over() {
+		return nil
+	}
+	left := ctx.Done()
+	if left == nil {
+		<-c.done // a third of what the select costs
+		return nil
+	}
+	select {
+	case <-c.done:
+		return nil
+	case <-left:
+		return ctx.Err()
+	}
+}
+
+// result makes res what a caller gets that came at moment joined. Only after done.
+func (c *call[V]) result(joined uint64, shared bool, res *Result[V]) error {
 	began, looked := c.began.Load(), c.looked.Load()
 	if began == 0 {
 		began = looked
 	}
-	return Result[V]{
-		Value:  c.value,
-		Shared: shared || c.joins > 0,
-		Late:   began != 0 && joined > began,
-
-		AfterLast: looked != 0 && joined > looked,
-	}, c.err
+	res.Value = c.value
+	res.Shared = shared || c.joins > 0
+	res.Late = began != 0 && joined > began
+	res.AfterLast = looked != 0 && joined > looked
+	return c.err
 }
 
-// Wait is a claim on the result of a load that somebody runs; [Flight.Lead]
+// Wait is a claim on the result of a load that somebody runs; [Flight.Join], [Flight.Lead]
 // and [Batch.Wait] give it. It may be dropped without being used.
 type Wait[V any] struct {
 	call   *call[V]
@@ -117,15 +133,18 @@ func (w *Wait[V]) Done() bool { return w.err != nil || w.call.over() }
 // Get waits for the result, or until ctx is over, in which case it returns ctx's
 // error and disturbs nobody. It may be called again and concurrently.
 func (w *Wait[V]) Get(ctx context.Context) (Result[V], error) {
+	var res Result[V]
+	err := w.GetInto(ctx, &res)
+	return res, err
+}
+
+// GetInto is Get for results that are large, and callers that are many: res becomes the result, and nothing of its size is on a caller's stack beside. Where ctx is over, res stays as it is.
+func (w *Wait[V]) GetInto(ctx context.Context, res *Result[V]) error {
 	if w.err != nil {
-		return Result[V]{}, w.err
+		return w.err
 	}
-	if !w.call.over() { // a result that is there is given even if ctx is over
-		select {
-		case <-w.call.done:
-		case <-ctx.Done():
-			return Result[V]{}, ctx.Err()
-		}
+	if err := w.call.wait(ctx); err != nil {
+		return err
 	}
-	return w.call.result(w.joined, w.shared)
+	return w.call.result(w.joined, w.shared, res)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // ErrClosed is returned for work that comes after Close, and is the cause with
@@ -19,7 +20,7 @@ var ErrClosed = errors.New("shelf: closed")
 type crew struct {
 	mu     sync.Mutex
 	count  int
-	closed bool
+	closed atomic.Bool   // written under mu; read without it by those who only wait: they are many
 	idle   chan struct{} // made by the first close, closed when count is 0
 }
 
@@ -27,7 +28,7 @@ type crew struct {
 func (c *crew) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.closed.Load() {
 		return false
 	}
 	c.count++
@@ -38,7 +39,7 @@ func (c *crew) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count--
-	if c.closed && c.count == 0 {
+	if c.closed.Load() && c.count == 0 {
 		close(c.idle)
 	}
 }
@@ -49,11 +50,7 @@ func (c *crew) running() int {
 	return c.count
 }
 
-func (c *crew) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
-}
+func (c *crew) isClosed() bool { return c.closed.Load() }
 
 // shut refuses newcomers from now on and returns the channel that is closed
 // when the last member has left. It may be called again.
@@ -61,7 +58,7 @@ func (c *crew) shut() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.idle == nil {
-		c.closed = true
+		c.closed.Store(true)
 		c.idle = make(chan struct{})
 		if c.count == 0 {
 			close(c.idle)

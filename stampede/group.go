@@ -7,27 +7,21 @@ import (
 	"context"
 	"fmt"
 	"sync"
-
-	"golang.org/x/sync/singleflight"
 )
 
 // Flight collapses concurrent loads of one key in this process into one. The
 // zero value is ready; all methods are safe for concurrent use. A Flight must
 // not be copied, and its owner calls Close.
 //
-// It stands on golang.org/x/sync/singleflight, which gathers the callers of Do,
-// and keeps singleflight from its three dangers: the first caller's
-// cancellation would fail everybody, a panic under DoChan kills the process,
-// and a Goexit leaves the waiters hanging. So a run has a goroutine of its own,
-// detached from its caller and guarded.
-//
-// Behind singleflight stands a table of who leads which key. It is what the
-// batches ([Flight.Lead]) and background runs ([Flight.Start]) share with the
-// callers of Do: whoever finds a key led waits for the leader's result.
+// It is a table of who leads which key: whoever finds a key led waits for the
+// leader's result, be that a caller of Do, a background run ([Flight.Start]) or a batch
+// ([Flight.Lead]). A run has a goroutine of its own, detached from its caller
+// and guarded: the first caller's cancellation would be everybody's, and a panic
+// or Goexit would leave the others waiting. It is the only goroutine that a
+// flight needs, and those who wait for it wait for one channel.
 type Flight[V any] struct {
-	single singleflight.Group
-	clock  moments
-	crew   crew // runs and batches
+	clock moments
+	crew  crew // runs and batches
 
 	mu         sync.Mutex
 	leads      map[string]*call[V]
@@ -43,45 +37,21 @@ type Flight[V any] struct {
 // others, or to its end with nobody waiting.
 //
 // A panic in run is returned as *[PanicError], a Goexit as [ErrGoexit], to all who wait.
-// A caller that comes in the instant between the end of a run and its removal
-// does not get the old result, but starts or joins the next run.
+// A caller that comes when a run has ended does not get its result, but starts or joins the next run.
 func (f *Flight[V]) Do(ctx context.Context, key string, run func(ctx context.Context, r *Run) (V, error)) (Result[V], error) {
-	if err := f.mayWait(ctx, key); err != nil {
+	w, found, err := f.claim(ctx, key, true)
+	if err != nil {
 		return Result[V]{}, err
 	}
-	joined := f.clock.next()
-	for {
-		var own *call[V] // set in the goroutine of lead, read after its result has come
-		landed := f.single.DoChan(key, func() (any, error) {
-			c, leads, err := f.claim(key)
-			if err != nil {
-				return nil, err
-			}
-			if leads {
-				own = c
-				go f.fly(context.WithoutCancel(ctx), key, c, run)
-			}
-			<-c.done
-			return c, nil
-		})
-		select {
-		case <-ctx.Done():
-			return Result[V]{}, ctx.Err()
-		case r := <-landed:
-			if r.Err != nil {
-				return Result[V]{}, r.Err
-			}
-			c := r.Val.(*call[V])
-			// The run ended; another process invalidated the key; we came and missed;
-			// only now is the entry removed from singleflight. The run did not
-			// overlap with us, so its value proves nothing. By the time singleflight
-			// answers the entry is gone: a second turn is enough.
-			if joined > c.ended {
-				continue
-			}
-			return c.result(joined, r.Shared || c != own)
-		}
+	if !found {
+		go f.fly(context.WithoutCancel(ctx), key, w.call, run)
 	}
+	return w.Get(ctx)
+}
+
+// Join is Do for a caller that has no run to offer yet: found is false where nobody loads key. In a crowd of callers all but one join, and what a run needs is made by that one alone.
+func (f *Flight[V]) Join(ctx context.Context, key string) (w Wait[V], found bool, err error) {
+	return f.claim(ctx, key, false)
 }
 
 // Start starts run for key in the background and does not wait. It returns
@@ -115,19 +85,13 @@ func (f *Flight[V]) Start(ctx context.Context, key string, run func(ctx context.
 func (f *Flight[V]) Forget(key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// A run that singleflight has started but that has not claimed its lead yet
-	// stays possible here, and that is right: it will read the source after us.
 	delete(f.leads, key)
-	f.single.Forget(key)
 }
 
 // ForgetAll is Forget for every key whose load is going on.
 func (f *Flight[V]) ForgetAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for key := range f.leads {
-		f.single.Forget(key)
-	}
 	clear(f.leads)
 }
 
@@ -163,18 +127,25 @@ func (f *Flight[V]) mayWait(ctx context.Context, key string) error {
 	return nil
 }
 
-// claim takes the lead of key, or joins the call that has it.
-func (f *Flight[V]) claim(key string) (c *call[V], leads bool, err error) {
+// claim joins the call that leads key. Where there is none it takes the lead, if that is wanted. Who leads must see that the call ends.
+func (f *Flight[V]) claim(ctx context.Context, key string, lead bool) (w Wait[V], found bool, err error) {
+	if err := f.mayWait(ctx, key); err != nil {
+		return Wait[V]{}, false, err
+	}
+	joined := f.clock.next()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.leads[key]; c != nil {
 		c.joins++
-		return c, false, nil
+		return Wait[V]{call: c, joined: joined, shared: true}, true, nil
+	}
+	if !lead {
+		return Wait[V]{}, false, nil
 	}
 	if !f.crew.enter() {
-		return nil, false, ErrClosed
+		return Wait[V]{}, false, ErrClosed
 	}
-	return f.lead(key), true, nil
+	return Wait[V]{call: f.lead(key), joined: joined}, false, nil
 }
 
 // lead enters a new call for key into the table. f.mu is held.
@@ -201,14 +172,19 @@ func (f *Flight[V]) fly(ctx context.Context, key string, c *call[V], run func(co
 // stands. It reports whether anybody else was given it.
 func (f *Flight[V]) finish(key string, c *call[V], value V, err error) (shared bool) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.end(key, c, value, err)
+	first := f.settle(key, c, value, err)
+	shared = c.joins > 0 // it is off the table: nobody joins any more
+	f.mu.Unlock()
+	if first {
+		close(c.done) // without the lock: this makes all who wait ready to run, ten thousand perhaps
+	}
+	return shared
 }
 
-// end is finish with f.mu held.
-func (f *Flight[V]) end(key string, c *call[V], value V, err error) (shared bool) {
-	if c.over() {
-		return c.joins > 0
+// settle is finish without waking anybody, with f.mu held. After the first, whose done it reports, c.done is to be closed.
+func (f *Flight[V]) settle(key string, c *call[V], value V, err error) (first bool) {
+	if c.settled {
+		return false
 	}
 	if f.leads[key] == c { // else it was forgotten, and the entry is another's
 		delete(f.leads, key)
@@ -217,7 +193,6 @@ func (f *Flight[V]) end(key string, c *call[V], value V, err error) (shared bool
 		delete(f.background, c)
 		c.cancel(nil)
 	}
-	c.value, c.err, c.ended = value, err, f.clock.next()
-	close(c.done)
-	return c.joins > 0
+	c.value, c.err, c.settled = value, err, true
+	return true
 }

@@ -257,6 +257,84 @@ func TestForget(t *testing.T) {
 	})
 }
 
+// TestJoin: who joins gets what the run brings, as a caller of Do does, and starts nothing where there is none. A result that is there is given to a caller whose context is over, too.
+func TestJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f flight
+		var runs atomic.Int64
+		if _, found, err := f.Join(t.Context(), "k"); found || err != nil || f.Running() != 0 {
+			t.Fatalf("nobody loads the key: found=%v, %v, %d runs", found, err, f.Running())
+		}
+		leader := call(&f, t.Context(), "k", slow(&runs, 100*time.Millisecond, "v"))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		w, found, err := f.Join(ctx, "k")
+		if !found || err != nil {
+			t.Fatalf("the key is being loaded: found=%v, %v", found, err)
+		}
+		r := result{Value: "as it was"}
+		if err := w.GetInto(ctx, &r); !errors.Is(err, context.DeadlineExceeded) || r.Value != "as it was" {
+			t.Errorf("who leaves before the end: %+v, %v", r, err)
+		}
+		if err := w.GetInto(t.Context(), &r); err != nil || r != (result{Value: "v", Shared: true, Late: true}) {
+			t.Errorf("who stays: %+v, %v", r, err)
+		}
+		for range 50 { // select would take either
+			if r, err := w.Get(ctx); err != nil || r.Value != "v" {
+				t.Fatalf("the result is there: %+v, %v", r, err)
+			}
+		}
+		if got := <-leader; got.err != nil || !got.Shared || got.Late {
+			t.Errorf("the leader: %+v", got)
+		}
+		mustClose(t, &f)
+		if _, _, err := f.Join(t.Context(), "k"); !errors.Is(err, stampede.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// TestDo_OneGoroutine: a crowd costs one goroutine beside its own, and who joins no memory.
+func TestDo_OneGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f flight
+		more := 0
+		for i := 0; i < 10 && more != 1; i++ { // what ends of earlier tests meanwhile counts too
+			more = gathered(t, &f, 100)
+		}
+		if more != 1 {
+			t.Errorf("%d goroutines beside those of the callers, want the run's", more)
+		}
+	})
+}
+
+// gathered has so many callers wait for a run, and says how many goroutines there are beside theirs.
+func gathered(t *testing.T, f *flight, callers int) (more int) {
+	before := runtime.NumGoroutine()
+	var got []<-chan answer
+	var runs atomic.Int64
+	for range callers {
+		got = append(got, call(f, t.Context(), "k", slow(&runs, time.Second, "v")))
+	}
+	synctest.Wait()
+	more = runtime.NumGoroutine() - before - callers
+	var w stampede.Wait[string]
+	if n := testing.AllocsPerRun(100, func() { w, _, _ = f.Join(t.Context(), "k") }); n != 0 {
+		t.Errorf("to join takes %v allocations", n)
+	}
+	for _, ch := range got {
+		if a := <-ch; a.Value != "v" || a.err != nil {
+			t.Errorf("got %q, %v", a.Value, a.err)
+		}
+	}
+	var r result
+	if n := testing.AllocsPerRun(100, func() { _ = w.GetInto(t.Context(), &r) }); n != 0 || r.Value != "v" {
+		t.Errorf("to take %q takes %v allocations", r.Value, n)
+	}
+	return more
+}
+
 // TestForget_Start: Forget detaches a background run too, from callers who wait
 // for it through Do and from those who come.
 func TestForget_Start(t *testing.T) {

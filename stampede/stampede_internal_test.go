@@ -8,65 +8,57 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 )
 
-// TestDo_ComesAfterTheEnd: a caller that finds in singleflight the remains of a
-// run that has ended must not be given its value: the key may have been
-// invalidated since.
+// TestDo_ComesAfterTheEnd: a caller that comes when a run has its result, but those who wait for it have not been woken yet, must not be given that: the key may
+// have been invalidated since.
 func TestDo_ComesAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var f Flight[string]
-		old, _, err := f.claim("k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		gate := make(chan struct{})
-		f.single.DoChan("k", func() (any, error) { <-gate; return old, nil }) // waits for old's lead
-		f.finish("k", old, "old", nil)
-		f.crew.leave()
-
-		got := make(chan Result[string])
-		go func() {
-			r, err := f.Do(t.Context(), "k", func(context.Context, *Run) (string, error) { return "new", nil })
-			if err != nil {
-				t.Error(err)
-			}
-			got <- r
-		}()
-		synctest.Wait() // it has joined the remains
-		close(gate)
-		if r := <-got; r.Value != "new" || r.Late {
-			t.Errorf("got %+v, want the new run's value", r)
-		}
-	})
+	var f Flight[string]
+	old, _, err := f.claim(t.Context(), "k", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	first := f.settle("k", old.call, "old", nil)
+	f.mu.Unlock()
+	if !first {
+		t.Fatal("the first result is not the first")
+	}
+	r, err := f.Do(t.Context(), "k", func(context.Context, *Run) (string, error) { return "new", nil })
+	if err != nil || r.Value != "new" || r.Late || r.Shared {
+		t.Errorf("got %+v, %v, want the new run's value", r, err)
+	}
+	if f.finish("k", old.call, "another", nil) || old.call.over() {
+		t.Error("a second result has ended the call, or was given to somebody")
+	}
+	close(old.call.done)
+	f.crew.leave()
+	if r, err := old.Get(t.Context()); err != nil || r.Value != "old" {
+		t.Errorf("who waited got %q, %v, want the first result", r.Value, err)
+	}
 }
 
-// TestDo_ClosedBeforeTheClaim: Close came between Do's look at the flight and
-// the start of the run; nothing is started.
+// TestDo_ClosedBeforeTheClaim: Close comes between Do's look at the flight and its claim; nothing is started.
 func TestDo_ClosedBeforeTheClaim(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var f Flight[string]
-		gate := make(chan struct{})
-		f.single.DoChan("k", func() (any, error) {
-			<-gate
-			c, _, err := f.claim("k")
-			return c, err
-		})
-		got := make(chan error)
-		go func() {
-			_, err := f.Do(t.Context(), "k", nil)
-			got <- err
-		}()
-		synctest.Wait()
-		if err := f.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		close(gate)
-		if err := <-got; !errors.Is(err, ErrClosed) {
-			t.Errorf("got %v, want ErrClosed", err)
-		}
-	})
+	var f Flight[string]
+	ctx := asked{t.Context(), func() { f.crew.shut() }} // Do looks into its context last
+	if _, err := f.Do(ctx, "k", nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v, want ErrClosed", err)
+	}
+	if n := f.Running(); n != 0 || f.leads["k"] != nil {
+		t.Errorf("%d runs, and the key is led: %v", n, f.leads["k"] != nil)
+	}
+}
+
+// asked is a context that tells when it is asked for a value.
+type asked struct {
+	context.Context
+	tell func()
+}
+
+func (a asked) Value(key any) any {
+	a.tell()
+	return a.Context.Value(key)
 }
 
 // TestLoop_Pause: the pauses double up to PollMax, and a draw takes off at most half.
