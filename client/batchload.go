@@ -136,7 +136,7 @@ func (b *batch[V]) loadTogether(ctx context.Context, missing []wanted[V], again 
 		if b.leaves(ctx, err) {
 			continue
 		}
-		if w := byKey[k]; !again && (err == nil && tooLate(res, w.slot) || b.impatient(w, err)) {
+		if w := byKey[k]; !again && (err == nil && tooLate(&res, w.slot) || b.impatient(w, err)) {
 			late = append(late, w)
 			continue
 		}

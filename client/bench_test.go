@@ -6,6 +6,7 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -197,21 +198,42 @@ func BenchmarkL2Hit(b *testing.B) {
 	}
 }
 
-// BenchmarkMiss is get, lease and fill around a loader that takes no time.
+// BenchmarkMiss is get, lease and fill around a loader that takes no time, each of a key of its own.
 func BenchmarkMiss(b *testing.B) {
-	cl := open(b, realNodes(b, 1))
-	c := newCache(b, cl, client.CacheConfig[[]byte]{Name: "bench", TTL: time.Hour, L1: client.L1Off, Load: loadBytes})
-	ctx := b.Context()
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		if _, err := c.Get(ctx, strconv.Itoa(i)); err != nil {
-			b.Fatal(err)
-		}
+	for _, goroutines := range []int{1, 64} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			cl := open(b, realNodes(b, 1))
+			c := newCache(b, cl, client.CacheConfig[[]byte]{Name: "bench", TTL: time.Hour, L1: client.L1Off, Load: loadBytes})
+			ctx := b.Context()
+			b.ReportAllocs()
+			defer countCPU(b)()
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			for range goroutines {
+				wg.Go(func() {
+					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+						if _, err := c.Get(ctx, strconv.FormatInt(n, 10)); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
 	}
 }
 
-// BenchmarkStampede is ten thousand callers of one key that nobody has, and a load of 5 ms: how long until all have their answer, beyond the load.
+// BenchmarkStampede is ten thousand callers of one key that nobody has, and a load of 5 ms: how long until all have their answer, beyond the load (the median, of which the machine moves
+// less), and what each of them computes. A context that can end costs each of them more where they wait.
 func BenchmarkStampede(b *testing.B) {
+	background := func() (context.Context, context.CancelFunc) { return context.Background(), func() {} }
+	b.Run("context=background", func(b *testing.B) { benchStampede(b, background) })
+	b.Run("context=each its own", func(b *testing.B) {
+		benchStampede(b, func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) })
+	})
+}
+
+func benchStampede(b *testing.B, newContext func() (context.Context, context.CancelFunc)) {
 	const callers, load = 10_000, 5 * time.Millisecond
 	cl := open(b, realNodes(b, 1))
 	var loads atomic.Int64
@@ -221,28 +243,32 @@ func BenchmarkStampede(b *testing.B) {
 			time.Sleep(load)
 			return loadBytes(ctx, key)
 		}})
-	ctx := b.Context()
 	b.ReportAllocs()
-	var beyond time.Duration
-	n := 0
-	for ; b.Loop(); n++ {
+	var beyond []time.Duration
+	computed := int64(0)
+	for n := 0; b.Loop(); n++ {
 		key, start := strconv.Itoa(n), make(chan struct{})
 		var wg sync.WaitGroup
 		for range callers {
+			ctx, cancel := newContext()
 			wg.Go(func() {
+				defer cancel()
 				<-start
 				if _, err := c.Get(ctx, key); err != nil {
 					b.Error(err)
 				}
 			})
 		}
-		began := time.Now()
+		runtime.GC() // also gives the goroutines the time to get to the line
+		before, began := cpuTime(), time.Now()
 		close(start)
 		wg.Wait()
-		beyond += time.Since(began) - load
+		beyond, computed = append(beyond, time.Since(began)-load), computed+cpuTime()-before
 	}
-	b.ReportMetric(float64(beyond)/float64(n)/1e6, "ms-beyond/op")
-	b.ReportMetric(float64(loads.Load())/float64(n), "loads/op")
+	slices.Sort(beyond)
+	b.ReportMetric(float64(beyond[len(beyond)/2])/1e6, "ms-beyond")
+	b.ReportMetric(float64(computed)/float64(len(beyond)*callers), "cpu-ns/caller")
+	b.ReportMetric(float64(loads.Load())/float64(len(beyond)), "loads/op")
 }
 
 func BenchmarkGetMany(b *testing.B) {

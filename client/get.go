@@ -182,6 +182,10 @@ func (c *Cache[V]) beyond(ctx context.Context, key string, load loader[V], o Get
 		c.outdate(&at)
 		return c.hit(&at, &e, f, t, now)
 	}
+	if err == nil && f != softened && load != nil { // nor what one of a crowd that misses does not
+		c.outdate(&at)
+		return c.miss(ctx, &at, load, o, t, now)
+	}
 	return c.taken(ctx, at.kept(), &e, f, err, load, o, t, now)
 }
 

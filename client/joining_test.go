@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -501,4 +503,48 @@ func TestJoinerDuringTheLoad(t *testing.T) {
 			wg.Wait()
 		})
 	}
+}
+
+// TestJoinersTakeLittle: in a crowd that misses, a caller who joins takes next to no memory but what its read and its answer need, and there is no goroutine for it: the load has two, the run's and
+// the loader's.
+func TestJoinersTakeLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const callers = 2000
+		var gate chan struct{}
+		c := newCache(t, open(t, clienttest.Start(t, 1).Config()), client.CacheConfig[[]byte]{Name: "x", TTL: time.Minute, L1: client.L1Off, NoEarlyRefresh: true,
+			Load: func(context.Context, string) ([]byte, error) { <-gate; return []byte("v"), nil }})
+		crowd := func(key string) (goroutines int, bytes uint64) {
+			gate = make(chan struct{})
+			var wg sync.WaitGroup
+			get := func() {
+				if v, err := c.Get(context.Background(), key); err != nil || string(v) != "v" {
+					t.Errorf("%q, %v", v, err)
+				}
+			}
+			idle := runtime.NumGoroutine()
+			wg.Go(get)
+			synctest.Wait()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for range callers {
+				wg.Go(get)
+			}
+			synctest.Wait() // they have read, and wait for the load
+			if n := c.Stats().Waiting; n != callers+1 {
+				t.Errorf("%d callers wait, want %d", n, callers+1)
+			}
+			goroutines = runtime.NumGoroutine() - idle - callers - 1
+			close(gate)
+			wg.Wait()
+			runtime.ReadMemStats(&after)
+			return goroutines, (after.TotalAlloc - before.TotalAlloc) / callers
+		}
+		goroutines, bytes := crowd("first")                          // has the connections made, and the buffers
+		for i := 0; i < 5 && (goroutines != 2 || bytes > 700); i++ { // what ends of earlier tests meanwhile counts too
+			goroutines, bytes = crowd(strconv.Itoa(i))
+		}
+		if goroutines != 2 || bytes > 700 {
+			t.Errorf("%d goroutines beside those of the callers, want 2, and %d bytes a caller, want at most 700", goroutines, bytes)
+		}
+	})
 }

@@ -33,7 +33,7 @@ type outcome[V any] struct {
 // load again for every such caller would be a second load a process.
 //
 // A lease in the gutter says nothing to a caller who finds the owner well: another process that does so too has invalidated there alone, perhaps.
-func tooLate[V any](res stampede.Result[outcome[V]], s *slot[V]) bool {
+func tooLate[V any](res *stampede.Result[outcome[V]], s *slot[V]) bool {
 	o, answered := &res.Value, s.cause == nil
 	if o.gutter && !s.gutter {
 		return res.Late || o.layer != LayerSource
@@ -54,7 +54,8 @@ func (c *Cache[V]) own(e *entry[V]) {
 	}
 }
 
-// miss gathers the callers of this process in one flight, which takes the lease, loads and fills.
+// miss gathers the callers of this process in one flight, which takes the lease, loads and fills. It keeps nothing of s, and what it has of the outcome is handed on by its address: ten
+// thousand callers who wait have what they need on stacks that need not grow much.
 func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOptions, t ticket[V], asked time.Time) (Result[V], error) {
 	if err := c.recursion(ctx, s.key); err != nil {
 		return Result[V]{}, err
@@ -62,52 +63,78 @@ func (c *Cache[V]) miss(ctx context.Context, s *slot[V], load loader[V], o GetOp
 	if r, err, done := c.withoutLoad(ctx, s, load, o); done {
 		return r, err
 	}
-	res, err := c.gather(ctx, s, load, o)
-	if err != nil {
-		return c.instead(ctx, s, o, err)
+	var res stampede.Result[outcome[V]]
+	if err := c.gather(ctx, s, load, o, &res); err != nil {
+		return c.failed(ctx, s, o, err)
 	}
-	e := res.Value.entry
+	e := &res.Value.entry // a copy of ours
 	if res.Value.mayKeep() && !res.Shared && t.blind() {
-		t.commit(&e, s, asked, time.Now())
+		t.commit(e, s, asked, time.Now())
 	}
-	c.own(&e)
-	return c.result(&e, res.Value.layer, s, res.Value.stale)
+	c.own(e)
+	return c.result(e, res.Value.layer, s, res.Value.stale)
 }
 
-// gather is the flight of a miss.
-func (c *Cache[V]) gather(ctx context.Context, s *slot[V], load loader[V], o GetOptions) (stampede.Result[outcome[V]], error) {
+// failed is instead for a slot on the stack of a reader.
+//
+//go:noinline
+func (c *Cache[V]) failed(ctx context.Context, s *slot[V], o GetOptions, err error) (Result[V], error) {
+	return c.instead(ctx, s.kept(), o, err)
+}
+
+// gather is the flight of a miss. It brings res.
+func (c *Cache[V]) gather(ctx context.Context, s *slot[V], load loader[V], o GetOptions, res *stampede.Result[outcome[V]]) error {
 	mode := stampede.Miss
 	if c.hasSpare(s, o, time.Now()) {
 		mode = stampede.Expired
 	}
-	run := func(s slot[V]) func(ctx context.Context, r *stampede.Run) (outcome[V], error) { // on a copy: each run has its own session
-		return func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
-			if o.NoFill {
-				return c.loadOnly(ctx, &s, load, mode, r)
-			}
-			return c.fetch(ctx, &s, load, mode, r)
-		}
-	}
 	c.counters.waiting.Add(1)
 	defer c.counters.waiting.Add(-1)
+	err := c.fly(ctx, s, load, o, mode, res)
+	for range maxImpatient {
+		if mode == stampede.Expired || !errors.Is(err, stampede.ErrNoPlace) {
+			break
+		}
+		err = c.fly(ctx, s, load, o, mode, res) // who led had an entry to fall back on and did not queue; this caller has none
+	}
+	if err == nil && tooLate(res, s) {
+		// This caller came after the load had begun, and perhaps after an invalidation that came in between had returned: then the
+		// value is older than what the caller must see. Load again, once: that load begins now.
+		err = c.fly(ctx, s, load, o, mode, res)
+	}
+	return err
+}
+
+// fly joins the run that is under way for a key, or begins one.
+func (c *Cache[V]) fly(ctx context.Context, s *slot[V], load loader[V], o GetOptions, mode stampede.Mode, res *stampede.Result[outcome[V]]) error {
 	gathering := &c.misses
 	if o.NoFill {
 		gathering = &c.unfilled
 	}
 	flight := gathering.flight(ctx, c.client.limiter)
-	res, err := flight.Do(ctx, s.key, run(*s))
-	for range maxImpatient {
-		if mode == stampede.Expired || !errors.Is(err, stampede.ErrNoPlace) {
-			break
+	w, found, err := flight.Join(ctx, s.key)
+	switch {
+	case err != nil:
+	case found:
+		err = w.GetInto(ctx, res)
+	default:
+		err = c.lead(ctx, flight, s, load, o, mode, res)
+	}
+	return err
+}
+
+// lead is fly for who has found nobody to join. (If somebody has come meanwhile, it joins all the same.)
+func (c *Cache[V]) lead(
+	ctx context.Context, flight *stampede.Flight[outcome[V]], s *slot[V], load loader[V], o GetOptions, mode stampede.Mode, res *stampede.Result[outcome[V]],
+) (err error) {
+	of := s.kept() // each run has its own session
+	*res, err = flight.Do(ctx, s.key, func(ctx context.Context, r *stampede.Run) (outcome[V], error) {
+		if o.NoFill {
+			return c.loadOnly(ctx, of, load, mode, r)
 		}
-		res, err = flight.Do(ctx, s.key, run(*s)) // who led had an entry to fall back on and did not queue; this caller has none
-	}
-	if err == nil && tooLate(res, s) {
-		// This caller came after the load had begun, and perhaps after an invalidation that came in between had returned: then the
-		// value is older than what the caller must see. Load again, once: that load begins now.
-		res, err = flight.Do(ctx, s.key, run(*s))
-	}
-	return res, err
+		return c.fetch(ctx, of, load, mode, r)
+	})
+	return err
 }
 
 // maxImpatient is how often a caller that would queue for a place joins, one after the other, runs that do not, before it takes their answer.

@@ -145,16 +145,24 @@ func (c *Cache[V]) outdate(s *slot[V]) {
 func (c *Cache[V]) withoutLoad(ctx context.Context, s *slot[V], load loader[V], o GetOptions) (r Result[V], err error, done bool) { //nolint:revive,staticcheck // done says whether r and err mean anything
 	now := time.Now()
 	held, last := c.source.check(s.key, now)
-	switch {
-	case held != nil:
-		r, err = c.instead(ctx, s, o, held)
-		return r, err, true
-	case last == nil || o.NoFill || !c.hasSpare(s, o, now):
-		return r, nil, false
+	if held == nil && (last == nil || o.NoFill || !c.hasSpare(s, o, now)) {
+		return r, nil, false // as a rule: the rest has a function of its own, for the sake of the stack
 	}
-	if r, err = c.instead(ctx, s, o, last); err != nil { // it could not be decoded: load
+	return c.afterFailures(ctx, s, load, o, held, last)
+}
+
+func (c *Cache[V]) afterFailures( //nolint:revive,staticcheck // as above
+	ctx context.Context, s *slot[V], load loader[V], o GetOptions, held, last error,
+) (r Result[V], err error, done bool) {
+	of := s.kept()
+	if held != nil {
+		r, err = c.instead(ctx, of, o, held)
+		return r, err, true
+	}
+	if r, err = c.instead(ctx, of, o, last); err != nil { // it could not be decoded: load
+		*s = *of
 		return r, nil, false //nolint:nilerr // as said
 	}
-	c.loadBehind(ctx, s, load, stampede.Expired)
+	c.loadBehind(ctx, of, load, stampede.Expired)
 	return r, nil, true
 }
