@@ -64,7 +64,7 @@ const (
 )
 
 // getEarly is getNow for a caller who waits for wait, or as long as ctx does.
-func (n *Node) getEarly(ctx context.Context, key, beside string, wait time.Duration) (v, b []byte, f fate, err error) { //nolint:contextcheck // the command may outlive its caller
+func (n *Node) getEarly(ctx context.Context, key, beside string, wait time.Duration) (v, b []byte, f fate, err error) {
 	if err = ctx.Err(); err != nil {
 		return nil, nil, over, err
 	}
@@ -78,7 +78,7 @@ func (n *Node) getEarly(ctx context.Context, key, beside string, wait time.Durat
 		g.op = "MGET"
 	}
 	var deadline time.Time
-	if g.wire, deadline, err = g.session.openNow(context.Background(), g.op, n.cfg.Timeout, until); g.wire == nil {
+	if g.wire, deadline, err = g.session.openNow(context.Background(), g.op, n.cfg.Timeout, until); g.wire == nil { //nolint:contextcheck // the command may outlive its caller
 		if err == nil {
 			f = unsent
 		}
@@ -88,13 +88,17 @@ func (n *Node) getEarly(ctx context.Context, key, beside string, wait time.Durat
 	if err = g.send(); err == nil {
 		timely, err = g.wire.inTime(deadline)
 	}
-	if !timely && err == nil && n.reads.handOn(func() { _, _, _ = g.read(nil) }) {
-		if err = callerEnded(ctx, os.ErrDeadlineExceeded); err == nil {
-			err = n.left(g.op)
+	if !timely && err == nil {
+		// A copy of its own, so that the one above stays on the stack.
+		rest := g
+		if n.reads.handOn(func() { _, _, _ = rest.read(nil) }) { //nolint:contextcheck // the command may outlive its caller
+			if err = callerEnded(ctx, os.ErrDeadlineExceeded); err == nil {
+				err = n.left(g.op)
+			}
+			return nil, nil, goingOn, err
 		}
-		return nil, nil, goingOn, err
 	}
-	if v, b, err = g.read(err); readAgain(err, 1) {
+	if v, b, err = g.read(err); readAgain(err, 1) { //nolint:contextcheck // the command may outlive its caller
 		f = unsent
 	}
 	return v, b, f, err
