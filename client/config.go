@@ -56,7 +56,7 @@ type Config struct {
 	// OperationTimeout bounds every command to a node, and before that the wait for a connection and its dial; 0 means 50 ms, at least
 	// 1 ms. There are no retries. A read of one key waits for less: for four times the 99th percentile of the node's replies of late, from two fifths of this
 	// (20 ms of the 50) up to all of it; then the value is loaded, and only what becomes of the command in all of this time counts against the node. And where some replies of the node
-	// are far slower than most, a read asks anew over another connection after four times the median, at least 3 ms. A node that answers nobody is down (NodeStats.State) after
+	// are far slower than most, a read asks anew over another connection after four times the median, at least 1 ms. A node that answers nobody is down (NodeStats.State) after
 	// 200 ms and four timeouts, or within a second when nobody asks it. With more than 100 ms it takes longer.
 	OperationTimeout time.Duration
 

@@ -90,14 +90,18 @@ func (c *Cache[V]) place(key string) (s slot[V]) {
 // placeInto is place for one who needs the name of the entry alone, as locate. s is zero.
 func (c *Cache[V]) placeInto(s *slot[V], key string) {
 	c.locate(s, key)
-	if !c.client.cfg.Gutter || c.cfg.Truth {
-		return
+	if c.client.cfg.Gutter && !c.cfg.Truth {
+		c.placeBeside(s)
 	}
+}
+
+// placeBeside makes s the key's place in the gutter if that is where to look.
+func (c *Cache[V]) placeBeside(s *slot[V]) {
 	since, down := c.client.absences.lasting(s.owner)
 	if !down {
 		return
 	}
-	g, ok := c.gutter(key)
+	g, ok := c.gutter(s.key)
 	if _, down := c.client.absences.lasting(g.owner); !ok || down {
 		return
 	}

@@ -77,6 +77,8 @@ func (s *slot[V]) nameAll() {
 }
 
 // kept is a copy of s that may outlive its read, with all its names. A read that the owner answers needs none: what it has of the slot is on its stack.
+//
+//go:noinline
 func (s *slot[V]) kept() *slot[V] {
 	k := *s
 	k.nameAll()

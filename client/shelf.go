@@ -132,7 +132,7 @@ func (s *slot[V]) Watch(ctx context.Context) (stampede.State[entry[V]], error) {
 	}
 	s.wake.drop()
 	s.wake = s.c.client.wakes.add(s.names.Data, s.names.Lease)
-	vals, pushed, err := watch(ctx, s.node, []string{s.names.Data, s.names.Lease, s.names.Of.Generation})
+	vals, pushed, err := s.watch(ctx)
 	if err == nil {
 		var st stampede.State[entry[V]]
 		if st, err = s.watched(ctx, vals[0], vals[1], invalidation.ParseGeneration(vals[2])); err == nil {
@@ -144,6 +144,23 @@ func (s *slot[V]) Watch(ctx context.Context) (stampede.State[entry[V]], error) {
 	}
 	s.c.counters.nodeErrors.Add(1)
 	return stampede.State[entry[V]]{}, err
+}
+
+// watch reads entry, lease and generation through the node's Tracking, so that their next change is pushed, or plainly where there is none. Where its reply is late the entry is read as
+// by any reader, who does not wait for late replies; the lease counts as held then, until the next look. Mostly the late read has been sent, and a change is pushed.
+func (s *slot[V]) watch(ctx context.Context) (vals [][]byte, pushed bool, err error) {
+	names := []string{s.names.Data, s.names.Lease, s.names.Of.Generation}
+	if t := s.node.Tracking(); t != nil && t.Fresh(time.Now()) {
+		vals, err = t.MGetSoon(ctx, names)
+		if errors.Is(err, redisnode.ErrTrackingLate) {
+			data, gen, err := s.node.GetBeside(ctx, s.names.Data, s.names.Of.Generation)
+			return [][]byte{data, []byte("held"), gen}, err == nil, err
+		}
+		if !errors.Is(err, redisnode.ErrTrackingOver) {
+			return vals, err == nil, err
+		}
+	}
+	return watch(ctx, s.node, names)
 }
 
 // watch reads names through the node's Tracking, so that their next change is pushed, or plainly where there is none.

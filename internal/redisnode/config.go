@@ -52,8 +52,8 @@ type Config struct {
 	// Get and GetBeside, and those of a [Tracking], wait for less, once fifty replies are known and while Run runs: for four times the 99th percentile of late, at least two fifths of Timeout. The
 	// command goes on to Timeout, and only what becomes of it then counts for or against the node.
 	//
-	// Get and GetBeside ask anew where, of late, at least one of a hundred replies, and three of them, took more than six times the median, and more than 3 ms: after two thirds of
-	// that time, over another connection, and again after twice as long, and so on until one Timeout has passed.
+	// Get and GetBeside ask anew where, of late, at least one of a hundred replies, and three of them, took more than six times the median, and more than 3 ms: after four
+	// times the median, at least 1 ms, over another connection, after as long again, and then after twice as long each time, in all no longer than they would wait.
 	Timeout time.Duration
 	// PoolSize is the largest number of connections (but there are two at least), and so of operations under way at once;
 	// pipelines count as one. 0 means 16. Half of them are for reads alone, which share commands and

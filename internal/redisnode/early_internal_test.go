@@ -160,6 +160,30 @@ func TestNodeThatStops(t *testing.T) {
 	})
 }
 
+// TestNodeThatStopsWhereCallersAskAnew: to ask anew takes no longer in all. A node that stops looks at first like one of which some replies are slow.
+func TestNodeThatStopsWhereCallersAskAnew(t *testing.T) {
+	for _, patience := range []time.Duration{3 * time.Millisecond, 2 * quick} {
+		awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+			n.crowd(t, 40, 5)
+			n.pace.tail.Store(int64(quick))
+			n.pace.most.Store(int64(patience))
+			n.delay.Store(int64(time.Hour))
+			for i := range 9 { // the last ones find all connections stuck
+				began := time.Now()
+				if _, _, err := n.GetBeside(context.Background(), strconv.Itoa(i), "7"); !IsTimeout(err) || IsPoolTimeout(err) {
+					t.Errorf("got %v", err)
+				}
+				if took := time.Since(began); took != quick {
+					t.Errorf("it took %v, want %v", took, quick)
+				}
+			}
+			n.delay.Store(0)
+			time.Sleep(time.Minute)
+			n.wantIdle(t)
+		})
+	}
+}
+
 // TestLateReplyAndTheCallersDeadline: a caller with less time than others gets the end of its context, and the connection stays.
 func TestLateReplyAndTheCallersDeadline(t *testing.T) {
 	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
@@ -228,4 +252,78 @@ func TestLateReplyOfAWatchedRead(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	wantLeft(t, err)
+}
+
+// TestReadsGather: where late replies hold connections, what comes within a millisecond goes in one command, and nobody waits for longer than that for more to come.
+func TestReadsGather(t *testing.T) {
+	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+		n.crowd(t, 4, 2)
+		n.pace.most.Store(int64(100 * time.Millisecond)) // readers queue
+		q := &n.Node.reads
+		hold := func(by int) {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.busy, q.stuck = q.busy+by, q.stuck+by
+		}
+		hold(fewSlots)
+		n.Node.reads.mu.Lock()
+		n.Node.reads.crowd = 0
+		n.Node.reads.mu.Unlock()
+		n.reads.Store(0)
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * heldFor / 8)
+				if took := n.read(t, i, 1); took > heldFor+time.Millisecond {
+					t.Errorf("a read took %v", took)
+				}
+			})
+		}
+		wg.Wait()
+		if got := n.reads.Load(); got != 1 {
+			t.Errorf("%d commands, want that they share one", got)
+		}
+		hold(-fewSlots)
+		if took := n.read(t, 5, 1); took != time.Millisecond {
+			t.Errorf("with no late reply a read took %v", took)
+		}
+		n.wantIdle(t)
+	})
+}
+
+// TestLateWatchedReads: where some replies are slow a read that is watched is left when it is late, and not begun while each connection for such reads waits for a late reply already.
+func TestLateWatchedReads(t *testing.T) {
+	n, err := New(Config{ID: "far", Addr: "127.0.0.1:1", Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = n.Close() }()
+	const patience = 10 * time.Millisecond
+	n.pace.most.Store(int64(patience))
+	tr := newTracking(n)
+	defer tr.end(trackingStopped, nil)
+	read := map[string]func() error{
+		"Get":      func() error { _, _, err := tr.Get(t.Context(), "k", "b"); return err },
+		"MGetSoon": func() error { _, err := tr.MGetSoon(t.Context(), []string{"k", "b", "c"}); return err },
+	}
+	for name, f := range read {
+		began := time.Now()
+		if err := f(); !errors.Is(err, ErrTrackingLate) || time.Since(began) < patience {
+			t.Errorf("%s: %v after %v", name, err, time.Since(began))
+		}
+	}
+	tr.began = tr.began.Add(-time.Hour)
+	tr.busy[0].Store(int64(time.Minute))
+	if tr.late(patience) {
+		t.Error("one connection is free, and reads are late")
+	}
+	tr.busy[1].Store(int64(time.Hour + time.Minute)) // just now
+	if tr.late(patience) {
+		t.Error("one connection has just sent a command, and reads are late")
+	}
+	tr.busy[1].Store(int64(time.Minute))
+	queued := len(tr.reads.queue)
+	if _, _, err := tr.Get(t.Context(), "other", "b"); !errors.Is(err, ErrTrackingLate) || len(tr.reads.queue) != queued {
+		t.Errorf("both wait for late replies: %v, and %d more are queued", err, len(tr.reads.queue)-queued)
+	}
 }

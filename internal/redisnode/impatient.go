@@ -16,11 +16,13 @@ import (
 const slowTimes = 2
 
 // getImpatiently is GetBeside of a node of which some replies are slow, see pace: it waits for patience, then asks anew, over another connection, and waits
-// twice as long, and so on until the timeout is used up. What it has left goes on to its end, without it: the connection stays good.
+// as long again, then twice as long, and so on, but in all as long as anybody waits for this node. What it has left goes on to its end, without it: the connection stays good.
 func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience time.Duration) (value, besideValue []byte, err error) {
+	left := n.pace.wait() // of a node that hangs no try is answered: it looks like this one until it is down
+	patience = min(patience, left)
 	timer := n.reads.timer(patience)
 	defer n.reads.putTimer(timer)
-	for left := n.cfg.Timeout; ; {
+	for try := 0; ; try++ {
 		left -= patience
 		r, err := n.reads.queueUp(key, beside)
 		if err != nil {
@@ -36,7 +38,9 @@ func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience 
 		if left <= 0 { // the command says for itself what became of it
 			return nil, nil, &Error{Node: n.cfg.ID, Op: "GET", Err: os.ErrDeadlineExceeded}
 		}
-		patience = min(2*patience, left)
+		if patience = min(patience, left); try > 0 {
+			patience = min(2*patience, left)
+		}
 		timer.Reset(patience)
 	}
 }

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// A read that is not answered within patienceTimes the median time, and at least minPatience, is slow.
-	patienceTimes = 6
-	minPatience   = 3 * time.Millisecond
+	// A read that is not answered within medianTimes the median time, and at least minSlow, is slow.
+	medianTimes = 6
+	minSlow     = 3 * time.Millisecond
 	// Callers leave slow reads where at least limpFrom of all are slow, and fewSlow of them, until less than limpTo are.
 	limpFrom = 0.01
 	limpTo   = 0.002
 	fewSlow  = 3
-	// Where replies are slow, callers leave earlier than what counts as slow: of two slow ones in a row this is what a caller waits for.
-	leaveAt = 2.0 / 3
+	// Where replies are slow, callers leave earlier than what counts as slow, after leaveTimes the median and at least minPatience: who is unlucky twice has waited three times that.
+	leaveTimes  = 4
+	minPatience = time.Millisecond
 	// Where a node's replies are all alike, callers wait for tailTimes the 99th percentile, at least leastWait of the timeout, once enoughTail replies are known.
 	tailTimes  = 4
 	leastWait  = 0.4
@@ -58,10 +59,10 @@ type pace struct {
 // patience is after which time a caller should ask anew; 0: it should not.
 func (p *pace) patience() time.Duration { return time.Duration(p.most.Load()) }
 
-// wait is how long a reply is waited for by those who do not ask anew, at most the timeout. The command itself goes on: whether the node is to blame is another question, and the
+// wait is how long a reply is waited for in all, at most the timeout. The command itself goes on: whether the node is to blame is another question, and the
 // reply counts for the next estimate however late it is.
 func (p *pace) wait() time.Duration {
-	if tail := p.tail.Load(); tail > 0 && p.most.Load() == 0 {
+	if tail := p.tail.Load(); tail > 0 {
 		return time.Duration(tail)
 	}
 	return p.timeout
@@ -98,7 +99,8 @@ func (p *pace) roll() {
 		sum, lately = sum+noted[i], lately+p.recent[i]
 	}
 	p.follow()
-	limit := max(minPatience, patienceTimes*quantile(&p.recent, lately/2))
+	middle := quantile(&p.recent, lately/2)
+	limit := max(minSlow, medianTimes*middle)
 	ours := p.waits(limit) * sum
 	slow := 0.0
 	for i := paceBuckets - 1; i >= 0; i-- {
@@ -118,7 +120,7 @@ func (p *pace) roll() {
 	case limit >= p.timeout, slow < limpTo*total, total < 1:
 		p.most.Store(0)
 	case limping, slow >= fewSlow && slow >= limpFrom*total:
-		p.most.Store(int64(max(minPatience, time.Duration(leaveAt*float64(limit)))))
+		p.most.Store(int64(max(minPatience, leaveTimes*middle)))
 	}
 }
 

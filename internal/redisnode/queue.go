@@ -95,7 +95,7 @@ func (q *reads) take(before *batch) *batch {
 		}
 	}
 	q.expire()
-	if len(q.queue) == 0 || q.closed || q.running() > q.enough() && !q.late() {
+	if len(q.queue) == 0 || q.closed || q.gathers() || q.running() > q.enough() && !q.late() {
 		q.busy--
 		q.staff()
 		return nil
@@ -136,8 +136,8 @@ func (q *reads) slow(b *batch) {
 
 // expire answers the reads that have been queued for as long as the timeout; or as callers wait, where no command under way is answered: the next one would not be either.
 func (q *reads) expire() {
-	most := q.node.cfg.Timeout
-	if q.running() == 0 {
+	most, silent := q.node.cfg.Timeout, q.running() == 0
+	if silent {
 		most = q.node.pace.wait()
 	}
 	var late error
@@ -152,6 +152,9 @@ func (q *reads) expire() {
 		}
 		if late == nil {
 			late = &Error{Node: q.node.cfg.ID, Op: "GET", Err: redis.ErrPoolTimeout}
+		}
+		if silent {
+			late = q.node.left("GET")
 		}
 		if n < len(b.asks) {
 			q.queue[0] = b.split(n)

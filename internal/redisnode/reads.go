@@ -201,7 +201,7 @@ func (q *reads) leave() {
 func (q *reads) staff() {
 	switch {
 	case len(q.queue) == 0 || q.closed:
-	case q.running() < q.enough() && q.hire():
+	case q.running() < q.enough() && !q.gathers() && q.hire():
 	case q.running() >= q.slots || q.waking:
 	case q.relief == nil:
 		q.waking, q.relief = true, time.AfterFunc(heldFor, q.relieve)
@@ -248,6 +248,10 @@ func (q *reads) relieve() {
 	}
 	q.staff()
 }
+
+// gathers says that what is queued waits for more: where late replies have taken connections, one key a command would take the rest of them. Of a node that is late with one reply
+// of ten by 50 ms, 1,300 commands a second take 6.5. The caller holds mu.
+func (q *reads) gathers() bool { return q.stuck >= fewSlots && !q.late() }
 
 // late says that the oldest read has been queued for long. The caller holds mu.
 func (q *reads) late() bool {

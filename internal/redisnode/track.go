@@ -58,6 +58,9 @@ type Tracking struct {
 	id    int64  // of the listener's connection; likewise
 	reads trackedReads
 
+	// busy is since when, counted from began, each fill connection has had a command under way; 0: it has none.
+	busy [fills]atomic.Int64
+
 	// until is how long, counted from began, copies may be served.
 	until atomic.Int64
 

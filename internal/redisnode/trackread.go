@@ -54,7 +54,11 @@ func (t *Tracking) Get(ctx context.Context, key, beside string) (value, besideVa
 	if err := t.refused(); err != nil {
 		return nil, nil, err
 	}
-	values, err := t.read(ctx, t.reads.join(readPair{key, beside}, names), t.node.pace.patience(), t.node.pace.wait())
+	patience := t.node.pace.patience()
+	if patience > 0 && t.late(patience) {
+		return nil, nil, ErrTrackingLate
+	}
+	values, err := t.read(ctx, t.reads.join(readPair{key, beside}, names), patience, t.node.pace.wait())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,7 +68,15 @@ func (t *Tracking) Get(ctx context.Context, key, beside string) (value, besideVa
 	return values[0], besideValue, nil
 }
 
-// MGet reads keys by one command, in their order, and watches them. Apart from that it is like Get. No keys, no command.
+// MGetSoon is MGet for a few keys, which waits no longer than Get, and may end with [ErrTrackingLate] like that.
+func (t *Tracking) MGetSoon(ctx context.Context, keys []string) ([][]byte, error) {
+	if err := t.refused(); err != nil {
+		return nil, err
+	}
+	return t.read(ctx, t.reads.join(readPair{}, keys), t.node.pace.patience(), t.node.pace.wait())
+}
+
+// MGet reads keys by one command, in their order, and watches them, for the whole timeout. Apart from that it is like Get. No keys, no command.
 func (t *Tracking) MGet(ctx context.Context, keys []string) ([][]byte, error) {
 	if len(keys) == 0 {
 		return [][]byte{}, nil
@@ -118,6 +130,17 @@ func (t *Tracking) read(ctx context.Context, r *trackedRead, patience, wait time
 	return values, nil
 }
 
+// late says that each fill connection waits for a reply for longer than that already: who comes now would wait as long in vain.
+func (t *Tracking) late(patience time.Duration) bool {
+	before := int64(t.since() - patience)
+	for i := range t.busy {
+		if since := t.busy[i].Load(); since == 0 || since > before {
+			return false
+		}
+	}
+	return true
+}
+
 func (t *Tracking) failure(ctx context.Context, err error) error {
 	return t.node.Session().failure(ctx, "MGET", err)
 }
@@ -158,6 +181,8 @@ func (t *Tracking) send(conn int, client *redis.Client) {
 			}
 		}
 	}
+	t.busy[conn-1].Store(int64(max(1, t.since())))
+	defer t.busy[conn-1].Store(0)
 	var values []any
 	err := t.ask(conn, func() (err error) {
 		values, err = client.MGet(t.ctx, names...).Result()
