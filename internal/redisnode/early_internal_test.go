@@ -184,6 +184,24 @@ func TestNodeThatStopsWhereCallersAskAnew(t *testing.T) {
 	}
 }
 
+// TestSlowNodeWhereCallersAskAnew: where all replies take as long the first one is the answer, however often it has been asked anew meanwhile.
+func TestSlowNodeWhereCallersAskAnew(t *testing.T) {
+	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+		n.crowd(t, 40, 5)
+		n.pace.tail.Store(int64(quick))
+		n.pace.most.Store(int64(time.Millisecond))
+		const slow = quick * 3 / 4
+		n.delay.Store(int64(slow))
+		for i := range 20 {
+			if took := n.read(t, i, 1); took > slow+time.Millisecond {
+				t.Errorf("it took %v, want %v", took, slow)
+			}
+			time.Sleep(2 * quick)
+		}
+		n.wantIdle(t)
+	})
+}
+
 // TestLateReplyAndTheCallersDeadline: a caller with less time than others gets the end of its context, and the connection stays.
 func TestLateReplyAndTheCallersDeadline(t *testing.T) {
 	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {

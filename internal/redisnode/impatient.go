@@ -16,32 +16,65 @@ import (
 const slowTimes = 2
 
 // getImpatiently is GetBeside of a node of which some replies are slow, see pace: it waits for patience, then asks anew, over another connection, and waits
-// as long again, then twice as long, and so on, but in all as long as anybody waits for this node. What it has left goes on to its end, without it: the connection stays good.
+// as long again, then twice as long, and so on, but in all as long as anybody waits for this node. What it has left goes on to its end, mostly without it: the connection stays good.
 func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience time.Duration) (value, besideValue []byte, err error) {
 	left := n.pace.wait() // of a node that hangs no try is answered: it looks like this one until it is down
 	patience = min(patience, left)
 	timer := n.reads.timer(patience)
 	defer n.reads.putTimer(timer)
+	var first *read
 	for try := 0; ; try++ {
 		left -= patience
 		r, err := n.reads.queueUp(key, beside)
 		if err != nil {
 			return nil, nil, err
 		}
-		if r.wait(ctx, timer.C) {
-			return r.answer()
+		done, err := r.waitBeside(ctx, timer.C, first)
+		if err != nil {
+			return nil, nil, err
 		}
-		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
+		if done != nil {
+			return done.answer()
 		}
 		n.reads.leaves(r)
 		if left <= 0 { // the command says for itself what became of it
 			return nil, nil, &Error{Node: n.cfg.ID, Op: "GET", Err: os.ErrDeadlineExceeded}
 		}
+		if first == nil {
+			first = &r
+		}
 		if patience = min(patience, left); try > 0 {
 			patience = min(2*patience, left)
 		}
 		timer.Reset(patience)
+	}
+}
+
+// waitBeside is wait for a caller who has left an earlier read, first: it is as good an answer, if it comes. Of a node that has become slow as a whole it is the first one that does. nil: late has come.
+func (r *read) waitBeside(ctx context.Context, late <-chan time.Time, first *read) (*read, error) {
+	for {
+		var before chan struct{}
+		if first != nil {
+			before = first.in.done
+		}
+		select {
+		case <-r.in.done:
+			if !r.follow() {
+				return r, nil
+			}
+		case <-before:
+			if first.follow() {
+				continue
+			}
+			if first.in.asks[first.at].err == nil {
+				return first, nil
+			}
+			first = nil
+		case <-late:
+			return nil, nil //nolint:nilnil // as said above
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }
 
