@@ -106,11 +106,11 @@ func tenthSlow(t *testing.T) (wrong []string) {
 	return wrong
 }
 
-// TestAllRepliesSlower: the timeout, and nothing sooner, is what a reply of a node that has become slow as a whole gets.
+// TestAllRepliesSlower: a node that has become slow as a whole answers everybody, if it does so within the shortest wait that there is.
 func TestAllRepliesSlower(t *testing.T) {
 	s := redistest.Start(t, redistest.Config{})
 	p := redistest.StartProxy(t, s.Addr())
-	n, h := runNode(t, p.Addr(), func(c *redisnode.Config) { c.Timeout = 300 * time.Millisecond })
+	n, h := runNode(t, p.Addr(), func(c *redisnode.Config) { c.Timeout = time.Second })
 	mustSet(t, n, "k", "v")
 	var before, after reader
 	before.run(n, time.Second)
