@@ -96,28 +96,3 @@ func BenchmarkNow(b *testing.B) {
 		_ = n.Now(local)
 	}
 }
-
-func BenchmarkEvalParallel(b *testing.B) {
-	n, _ := benchNode(b)
-	c := redisnode.Call{Script: echo, Keys: []string{"k"}, Args: []any{"x"}}
-	b.SetParallelism(32)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if _, err := n.Eval(b.Context(), c); err != nil {
-				b.Error(err)
-			}
-		}
-	})
-}
-
-// A value of the size from which a cache stores it apart, as the argument of a script.
-func BenchmarkEvalLarge(b *testing.B) {
-	n, _ := benchNode(b)
-	length := script("length", "return #ARGV[1]")
-	c := redisnode.Call{Script: length, Keys: []string{"k"}, Args: []any{make([]byte, 512<<10)}}
-	for b.Loop() {
-		if _, err := n.Eval(b.Context(), c); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

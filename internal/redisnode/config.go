@@ -47,7 +47,7 @@ type Config struct {
 	// Timeout bounds each wait of an operation: for a place in the pool, for a dial (twice that
 	// with TLS), for a write and for a reply. 0 means 50 ms. An operation on a node that hangs
 	// ends after one Timeout, after two if it had to wait for a connection first. A node that
-	// answers each step just in time can take six: place, dial, HELLO, INFO, PING, the command.
+	// answers each step just in time can take five, place, dial, HELLO, INFO, the command, and a read six: PING before the command.
 	//
 	// Get and GetBeside, and those of a [Tracking], wait for less, once fifty replies are known and while Run runs: for four times the 99th percentile of late, at least two fifths of Timeout. The
 	// command goes on to Timeout, and only what becomes of it then counts for or against the node.
@@ -57,8 +57,7 @@ type Config struct {
 	Timeout time.Duration
 	// PoolSize is the largest number of connections (but there are two at least), and so of operations under way at once;
 	// pipelines count as one. 0 means 16. Half of them are for reads alone, which share commands and
-	// seldom need more than 4; an eighth, at least one, is for heartbeats and [Node.Client]; the others, if there are any, are for all other operations, which else
-	// take turns with reads. Bodies ([Node.GetBody]) have up to LargeConns more.
+	// seldom need more than 4. Bodies ([Node.GetBody]) have up to LargeConns more.
 	PoolSize int
 	// Options may change the driver's options: TLSConfig, Username and Password or a provider of
 	// them, Dialer, DB, ClientName, OnConnect (called after the package's own), Limiter. It is
@@ -146,12 +145,6 @@ func (c *Config) options() *redis.Options {
 
 // wires is how many connections a session has for reads.
 func (c *Config) wires() int { return max(1, c.PoolSize/2) }
-
-// share divides a session's connections: for reads, for the other operations (0: those of reads), and for what goes by the driver, which is the heartbeats and [Node.Client].
-func (c *Config) share() (reads, others, drivers int) {
-	reads, drivers = c.wires(), max(1, c.PoolSize/8)
-	return reads, max(0, c.PoolSize-reads-drivers), drivers
-}
 
 // dialFunc is the type of redis.Options.Dialer.
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -31,7 +31,7 @@ func TestPresetWinsOverTheHook(t *testing.T) {
 	}
 	defer func() { _ = n.Close() }()
 	o := n.Client().Options()
-	if o.Addr != "a:1" || o.Protocol != 3 || o.MaxRetries != 0 || o.DialerRetries != 1 || o.PoolSize != 1 || o.PipelinePoolSize != -1 ||
+	if o.Addr != "a:1" || o.Protocol != 3 || o.MaxRetries != 0 || o.DialerRetries != 1 || o.PoolSize != 2 || o.PipelinePoolSize != -1 ||
 		o.MinIdleConns != 0 || o.MaxActiveConns != 0 || !o.ContextTimeoutEnabled || !o.DisableIdentity || o.ClientSideCacheConfig != nil ||
 		o.MaintNotificationsConfig.Mode != maintnotifications.ModeDisabled {
 		t.Errorf("%+v", o)

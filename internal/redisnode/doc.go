@@ -23,10 +23,9 @@
 // wrong comes back as an [*Error] that names node and command; [IsTrouble] says whether the node
 // is to blame.
 //
-// How operations travel. Over connections on which this package speaks the protocol itself: the driver
-// makes them and never uses them again. Reads share commands where there are many at once. They and
-// the other operations, scripts above all, have turns of their own at the connections, so that neither waits for
-// a crowd of the others. Heartbeats, and what goes by [Node.Client], go through the driver.
+// How reads travel. They share commands where there are many at once, and have connections of their
+// own, over which this package speaks the protocol itself: the driver makes them and never uses them
+// again. Everything else goes through the driver.
 //
 // Whether to ask at all. While [Node.Run] runs, heartbeats and what comes of the operations make up
 // the node's [State]. A node that is down is sent nothing but heartbeats: everything else comes

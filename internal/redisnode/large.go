@@ -6,6 +6,7 @@ package redisnode
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -241,9 +242,20 @@ func (s *Session) set(ctx context.Context, limit time.Duration, key string, valu
 	if err != nil {
 		return err
 	}
-	l.putCommand(Command{"SET", key, value, "PX", max(ttl, time.Millisecond).Milliseconds()})
-	if err = l.flush(); err == nil {
+	if err = l.sendSet(key, value, max(ttl, time.Millisecond)); err == nil {
 		err = l.ok()
 	}
 	return s.done(ctx, l, "SET", err)
+}
+
+// sendSet sends a SET whose value is too long to be copied.
+func (l *wire) sendSet(key string, value []byte, ttl time.Duration) error {
+	ms := strconv.FormatInt(ttl.Milliseconds(), 10)
+	l.w = fmt.Appendf(l.w[:0], "*5\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n", len(key), key, len(value))
+	for _, part := range [][]byte{l.w, value, fmt.Appendf(nil, "\r\n$2\r\nPX\r\n$%d\r\n%s\r\n", len(ms), ms)} {
+		if _, err := l.conn.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -4,7 +4,6 @@
 package redisnode
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -12,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one script call. Arguments are strings, byte slices and numbers.
+// Call is one script call. Arguments are strings, byte slices and integers.
 type Call struct {
 	Script Script
 	Keys   []string
@@ -93,43 +92,19 @@ func (s *Session) Eval(ctx context.Context, c Call) (any, error) {
 		return nil, err
 	}
 	defer s.leave()
-	reply, err := s.eval(ctx, "EVALSHA", c.Script.SHA1, &c)
+	reply, err := s.client.EvalSha(ctx, c.Script.SHA1, c.Keys, c.Args...).Result()
 	if noScript(err) {
-		reply, err = s.eval(ctx, "EVAL", c.Script.Source, &c)
+		reply, err = s.client.Eval(ctx, c.Script.Source, c.Keys, c.Args...).Result()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, redis.Nil):
+		s.answered()
+		return nil, nil
+	case err != nil:
 		return nil, s.failure(ctx, c.op(), err)
 	}
 	s.answered()
 	return reply, nil
-}
-
-func (s *Session) eval(ctx context.Context, command, script string, c *Call) (any, error) {
-	l, err := s.prepare(ctx, s.node.options.ReadTimeout, s.wires.others)
-	if err != nil {
-		return nil, err
-	}
-	l.putCall(command, script, c)
-	return s.roundTrip(ctx, l)
-}
-
-// roundTrip sends the one command that was put to l, reads its reply, and gives the wire back.
-func (s *Session) roundTrip(ctx context.Context, l *wire) (reply any, err error) {
-	if err = s.flush(ctx, l); err == nil {
-		reply, err = l.answer()
-	}
-	s.settle(l, s.wires.others, err)
-	return reply, err
-}
-
-// flush sends what was put to l. What is long may take one timeout to be sent, and its answer another.
-func (s *Session) flush(ctx context.Context, l *wire) error {
-	isLong := len(l.long) > 0 || len(l.w) > bufferSize
-	err := l.flush()
-	if err == nil && isLong {
-		err = l.conn.SetReadDeadline(deadline(ctx, time.Now(), s.node.options.ReadTimeout))
-	}
-	return err
 }
 
 // EvalMany runs several scripts in one round trip, in order, but not as one unit: others may come
@@ -144,11 +119,11 @@ func (s *Session) EvalMany(ctx context.Context, cs []Call) []Result {
 		return allFailed(results, err)
 	}
 	defer s.leave()
-	s.pipeline(ctx, results, func(i int) string { return cs[i].op() }, func(l *wire, i int) { l.putCall("EVALSHA", cs[i].Script.SHA1, &cs[i]) })
+	s.pipeline(ctx, cs, results, redis.Pipeliner.EvalSha, func(c Call) string { return c.Script.SHA1 })
 	again, at := pickCalls(cs, results, noScript)
 	if len(again) > 0 {
 		second := make([]Result, len(again))
-		s.pipeline(ctx, second, func(i int) string { return again[i].op() }, func(l *wire, i int) { l.putCall("EVAL", again[i].Script.Source, &again[i]) })
+		s.pipeline(ctx, again, second, redis.Pipeliner.Eval, func(c Call) string { return c.Script.Source })
 		for i, r := range second {
 			results[at[i]] = r
 		}
@@ -167,45 +142,49 @@ func allFailed(results []Result, err error) []Result {
 	return results
 }
 
-// pipeline sends as many commands as there is room for results, in one round trip: put puts one to a wire, op is its name for errors. What fails all of them, or all from
-// one on, failed once: it counts once, and they share the error. An error reply is its own command's.
-func (s *Session) pipeline(ctx context.Context, into []Result, op func(i int) string, put func(l *wire, i int)) {
-	l, err := s.prepare(ctx, s.node.options.ReadTimeout, s.wires.others)
-	if err != nil {
-		allFailed(into, s.failure(ctx, op(0), err))
-		return
+// evalFunc is EvalSha or Eval.
+type evalFunc = func(p redis.Pipeliner, ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+
+func (s *Session) pipeline(ctx context.Context, cs []Call, into []Result, eval evalFunc, script func(Call) string) {
+	pipe := s.client.Pipeline()
+	cmds := make([]*redis.Cmd, len(cs))
+	for i, c := range cs {
+		cmds[i] = eval(pipe, ctx, script(c), c.Keys, c.Args...)
 	}
-	for i := range into {
-		put(l, i)
-	}
-	err = s.flush(ctx, l)
-	var lost error // why the wire is of no use, although it goes on
-	n := 0
-	for err == nil && n < len(into) {
-		into[n].Reply, into[n].Err = l.answer()
-		switch refused := into[n].Err; {
-		case refused == nil, replied(refused):
-			n++
-		case errors.As(refused, new(replyError)):
-			lost = refused
-			n++
-		default:
-			err = refused
-		}
-	}
-	s.settle(l, s.wires.others, cmp.Or(err, lost, into[0].Err))
+	_, failed := pipe.Exec(ctx) // the first error of the commands, or why there was no connection for them
+	s.take(ctx, cmds, into, failed, func(i int) string { return cs[i].op() })
+}
+
+// take reads the outcome of a pipeline. What failed all of its commands failed once: it counts once, and they share the error.
+func (s *Session) take(ctx context.Context, cmds []*redis.Cmd, into []Result, failed error, op func(i int) string) {
 	answered := false
-	for i := range into[:n] {
-		if answered = answered || into[i].Err == nil; into[i].Err != nil {
-			into[i].Err = s.failure(ctx, op(i), into[i].Err)
+	var before, shared error
+	for i, cmd := range cmds {
+		reply, err := cmd.Result()
+		if reply == nil && err == nil {
+			err = failed // a connection that was refused (a wrong password, say) leaves no trace in the commands
 		}
-	}
-	if n < len(into) {
-		allFailed(into[n:], s.failure(ctx, op(n), err))
+		switch {
+		case err == nil:
+			into[i], answered = Result{Reply: reply}, true
+		case errors.Is(err, redis.Nil):
+			into[i], answered = Result{}, true
+		default:
+			if shared == nil || !sameFailure(err, before) {
+				before, shared = err, s.failure(ctx, op(i), err)
+			}
+			into[i] = Result{Err: shared}
+		}
 	}
 	if answered {
 		s.answered()
 	}
+}
+
+// sameFailure reports whether two commands of a pipeline failed by one cause: error replies are each command's own.
+func sameFailure(a, b error) bool {
+	reply := redis.Error(nil)
+	return !errors.As(a, &reply) && a.Error() == b.Error()
 }
 
 // pickCalls gives the calls whose results failed in a certain way, and where they were.
@@ -218,7 +197,7 @@ func pickCalls(cs []Call, results []Result, failed func(error) bool) (calls []Ca
 	return calls, at
 }
 
-func noScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
+func noScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 func runChanged(err error) bool { return errors.Is(err, ErrRunChanged) }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Command is one command: its name, a string, and its arguments: strings, byte slices and numbers. It is not for commands that change
+// Command is one command: its name, a string, and its arguments: strings, byte slices and integers. It is not for commands that change
 // the state of a connection or take it over (SELECT, MULTI, SUBSCRIBE, BLPOP, CLIENT TRACKING): the connections are shared.
 type Command []any
 
@@ -34,21 +34,8 @@ var incrScript = NewScript("incr", incrSource)
 
 // Do sends one command. A nil reply is nil without an error. It is sent once; after a timeout it may still be carried out later.
 func (s *Session) Do(ctx context.Context, c Command) (any, error) {
-	if err := s.begin(ctx, c.op()); err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	l, err := s.prepare(ctx, s.node.options.ReadTimeout, s.wires.others)
-	var reply any
-	if err == nil {
-		l.putCommand(c)
-		reply, err = s.roundTrip(ctx, l)
-	}
-	if err != nil {
-		return nil, s.failure(ctx, c.op(), err)
-	}
-	s.answered()
-	return reply, nil
+	r := s.DoMany(ctx, []Command{c})[0]
+	return r.Reply, r.Err
 }
 
 // DoMany sends several commands in one round trip, in order, but not as one unit: others may come in between, and each succeeds or fails by
@@ -62,7 +49,13 @@ func (s *Session) DoMany(ctx context.Context, cs []Command) []Result {
 		return allFailed(results, err)
 	}
 	defer s.leave()
-	s.pipeline(ctx, results, func(i int) string { return cs[i].op() }, func(l *wire, i int) { l.putCommand(cs[i]) })
+	pipe := s.client.Pipeline()
+	cmds := make([]*redis.Cmd, len(cs))
+	for i, c := range cs {
+		cmds[i] = pipe.Do(ctx, c...)
+	}
+	_, failed := pipe.Exec(ctx) // the first error of the commands, or why there was no connection for them
+	s.take(ctx, cmds, results, failed, func(i int) string { return cs[i].op() })
 	return results
 }
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// The replies of GET, MGET and SET, in RESP2 and RESP3 (https://redis.io/docs/latest/develop/reference/protocol-spec/), and what they are made of; those of other commands are in
-// anyreply.go. What else comes is an error after which the connection is of no use.
+// The replies that a wire understands: those of GET, MGET and SET, in RESP2 and RESP3 (https://redis.io/docs/latest/develop/reference/protocol-spec/). What else
+// comes is an error after which the connection is of no use.
 
 // replyError is an error reply of the server. It is a redis.Error, as the driver's own are.
 type replyError string
@@ -168,14 +168,6 @@ func (l *wire) bulk(h []byte, most int) ([]byte, error) {
 	if h[0] == '_' {
 		return nil, nil
 	}
-	if h[0] != '$' {
-		return nil, nonsense("a value", h)
-	}
-	return l.bytes(h, most)
-}
-
-// bytes is bulk for any kind of string.
-func (l *wire) bytes(h []byte, most int) ([]byte, error) {
 	n, err := length(h)
 	if err != nil || n < 0 {
 		return nil, err
@@ -210,10 +202,10 @@ func (l *wire) bytes(h []byte, most int) ([]byte, error) {
 
 // length is that of a bulk string; -1: there is none.
 func length(h []byte) (int, error) {
-	if len(h) < 2 || len(h) > 11 {
+	if h[0] != '$' || len(h) < 2 || len(h) > 11 {
 		return 0, nonsense("a value", h)
 	}
-	if string(h[1:]) == "-1" {
+	if string(h) == "$-1" {
 		return -1, nil
 	}
 	n := 0

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Session is the connections to one run of the server process: those of operations, over which this package speaks for itself, and the driver's client for the rest. Its first connection
+// Session is the driver's client, and the connections that reads have of their own, bound to one run of the server process. Its first connection
 // fixes the run; a later one that reaches another run fails with [ErrRunChanged] before it has
 // carried a command, and so does every operation from then on: a session never comes back.
 //
@@ -31,7 +31,7 @@ import (
 type Session struct {
 	node   *Node
 	client *redis.Client
-	wires  wires // for operations
+	wires  wires // for reads
 	addr   string
 	dialer dialFunc
 	run    atomic.Pointer[string] // nil until the first connection
@@ -64,13 +64,8 @@ func newSession(n *Node) *Session {
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.addr, s.dialer = n.Addr(), n.options.Dialer
 	o := s.options()
-	reads, others, drivers := n.cfg.share()
-	o.PoolSize = drivers
-	s.wires.turns = make(chan struct{}, reads)
-	s.wires.others = s.wires.turns
-	if others > 0 {
-		s.wires.others = make(chan struct{}, others)
-	}
+	o.PoolSize = max(1, n.cfg.PoolSize-n.cfg.wires())
+	s.wires.turns = make(chan struct{}, n.cfg.wires())
 	s.wires.rest, s.wires.life = max(0, cmp.Or(o.ConnMaxIdleTime, maxIdle)), max(0, o.ConnMaxLifetime) // the driver's: below zero is no limit
 	s.client = redis.NewClient(&o)
 	return s

@@ -9,38 +9,34 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// wire is a connection over which this package speaks the protocol itself: for the operations of a cache. The driver makes it, with all that
-// belongs to that (TLS, HELLO, AUTH, the session's handshake), and never uses it again. An operation by the driver costs ten allocations and more, a context with a
-// deadline of its own, and a copy of each value; one over a wire costs the reply.
+// wire is a connection over which this package speaks the protocol itself: for reads, which are most of what a cache does. The driver makes it, with all that
+// belongs to that (TLS, HELLO, AUTH, the session's handshake), and never uses it again. A read by the driver costs some twenty allocations, a context with a
+// deadline of its own, and a copy of each value; one over a wire costs the value.
 //
-// One command, or one pipeline, is under way on a wire at a time. What has gone wrong half-way leaves it in an unknown state: then it is closed.
+// One command is under way on a wire at a time. What has gone wrong half-way leaves it in an unknown state: then it is closed.
 type wire struct {
 	driver *redis.Client // which made the connection, and has no other
 	held   *redis.Conn   // it, as taken out of the driver's pool
 	conn   net.Conn
-	pulse  pulse
 	r      *bufio.Reader
 	w      []byte    // the command
-	long   []long    // what of it is not in w
-	wrong  error     // why it cannot be sent
 	later  time.Time // until when a reply may take that has begun; zero: as the connection's deadline says
 	made   time.Time
 	since  time.Time // when it was last put back
 }
 
-// wires are those of a session: a bounded number, of which each operation takes one and gives it back. Reads and the rest have turns of their own, so that neither waits for a
-// crowd of the others; the wires are the same, so that a process that does one thing at a time has one connection.
+// wires are those of a session: a bounded number, of which each read takes one and gives it back.
 type wires struct {
-	turns  chan struct{} // a token each read that has a wire, or is making one
-	others chan struct{} // the same, each other operation; where there are too few connections it is turns
-	rest   time.Duration // for how long one may be idle; 0: for ever
-	life   time.Duration // how old one may get; 0: as old as it will
+	turns chan struct{} // a token each read that has a wire, or is making one
+	rest  time.Duration // for how long one may be idle; 0: for ever
+	life  time.Duration // how old one may get; 0: as old as it will
 
 	mu    sync.Mutex
 	idle  []*wire // the one that was used last at the end
@@ -69,7 +65,7 @@ func (ls *wires) take(now time.Time) *wire {
 
 // put gives a wire back.
 func (ls *wires) put(l *wire, now time.Time) {
-	l.since, l.later, l.w = now, time.Time{}, l.w[:0]
+	l.since, l.later = now, time.Time{}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.ended {
@@ -132,7 +128,6 @@ func (s *Session) newWire(ctx context.Context) (*wire, error) {
 		return nil, err
 	}
 	l.r = bufio.NewReaderSize(l, bufferSize)
-	l.pulse.of(l.conn)
 	return l, nil
 }
 
@@ -145,7 +140,7 @@ func (s *Session) open(ctx context.Context, op string, limit time.Duration) (*wi
 	if err := begin(ctx, op); err != nil {
 		return nil, err
 	}
-	l, err := s.prepare(ctx, limit, s.wires.turns)
+	l, err := s.prepare(ctx, limit)
 	if err != nil {
 		defer s.leave()
 		return nil, s.failure(ctx, op, err)
@@ -153,8 +148,7 @@ func (s *Session) open(ctx context.Context, op string, limit time.Duration) (*wi
 	return l, nil
 }
 
-// prepare takes a wire under one of turns, or makes one, and gives it its deadline. It ends with settle, if there is no error.
-func (s *Session) prepare(ctx context.Context, limit time.Duration, turns chan struct{}) (*wire, error) {
+func (s *Session) prepare(ctx context.Context, limit time.Duration) (*wire, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -163,48 +157,38 @@ func (s *Session) prepare(ctx context.Context, limit time.Duration, turns chan s
 			return nil, err
 		}
 	}
-	l, err := s.connected(ctx, limit, turns)
+	l, err := s.connected(ctx, limit)
 	if err != nil {
 		s.report(err)
 	}
 	return l, err
 }
 
-// connected gives a wire with its deadline, and the turn that goes with it. A read that finds its wire dead is sent again; what may write is not, so the wire is looked at before.
-func (s *Session) connected(ctx context.Context, limit time.Duration, turns chan struct{}) (*wire, error) {
-	if err := s.turn(ctx, turns); err != nil {
+// connected gives a wire with its deadline, and the turn that goes with it.
+func (s *Session) connected(ctx context.Context, limit time.Duration) (*wire, error) {
+	if err := s.turn(ctx); err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	l := s.wires.take(now)
-	if l != nil && turns == s.wires.others && l.pulse.stopped() {
-		l.close()
-		s.wires.purge()
-		l = nil
-	}
 	if l == nil {
 		var err error
-		if l, err = s.connect(ctx, turns); err != nil {
+		if l, err = s.connect(ctx); err != nil {
 			return nil, err
 		}
 		now = time.Now()
 	}
-	if err := l.conn.SetDeadline(deadline(ctx, now, limit)); err != nil { // it is closed
+	deadline := now.Add(limit)
+	if callers, ok := ctx.Deadline(); ok && callers.Before(deadline) {
+		deadline = callers
+	}
+	if err := l.conn.SetDeadline(deadline); err != nil { // it is closed
 		l.close()
 		s.wires.purge()
-		<-turns
+		<-s.wires.turns
 		return nil, err
 	}
 	return l, nil
-}
-
-// deadline is limit from now, or the caller's.
-func deadline(ctx context.Context, now time.Time, limit time.Duration) time.Time {
-	at := now.Add(limit)
-	if callers, ok := ctx.Deadline(); ok && callers.Before(at) {
-		return callers
-	}
-	return at
 }
 
 // connect makes a wire under its caller's turn, which is given back where there is none. It goes on when the caller leaves; the wire is then for whoever comes next, and
@@ -212,7 +196,7 @@ func deadline(ctx context.Context, now time.Time, limit time.Duration) time.Time
 //
 //  1. to connect takes 20 ms, and callers have 10
 //  2. each begins anew, and none ever reads; what it has begun goes on behind its back, and nothing bounds how many do
-func (s *Session) connect(ctx context.Context, turns chan struct{}) (*wire, error) {
+func (s *Session) connect(ctx context.Context) (*wire, error) {
 	type outcome struct {
 		l   *wire
 		err error
@@ -230,12 +214,12 @@ func (s *Session) connect(ctx context.Context, turns chan struct{}) (*wire, erro
 		if err == nil {
 			s.wires.put(l, time.Now())
 		}
-		<-turns
+		<-s.wires.turns
 	}()
 	select {
 	case o := <-made:
 		if o.err != nil {
-			<-turns
+			<-s.wires.turns
 		}
 		return o.l, o.err
 	case <-ctx.Done():
@@ -254,16 +238,16 @@ func (s *Session) tryWire(ctx context.Context) (l *wire, err error) {
 }
 
 // turn waits until a wire is free, for as long as for a connection of the driver's pool.
-func (s *Session) turn(ctx context.Context, turns chan struct{}) error {
+func (s *Session) turn(ctx context.Context) error {
 	select {
-	case turns <- struct{}{}:
+	case s.wires.turns <- struct{}{}:
 		return nil
 	default:
 	}
-	timer := s.node.reads.timer(s.node.cfg.Timeout)
-	defer s.node.reads.putTimer(timer)
+	timer := time.NewTimer(s.node.cfg.Timeout)
+	defer timer.Stop()
 	select {
-	case turns <- struct{}{}:
+	case s.wires.turns <- struct{}{}:
 		return nil
 	case <-timer.C:
 		return redis.ErrPoolTimeout
@@ -274,30 +258,24 @@ func (s *Session) turn(ctx context.Context, turns chan struct{}) error {
 	}
 }
 
-// report tells the user's own limiter how an operation has ended.
+// report tells the user's own limiter how a read has ended.
 func (s *Session) report(err error) {
 	if gate := s.node.options.Limiter; gate != nil {
 		gate.ReportResult(err)
 	}
 }
 
-// done ends a read with its outcome, and returns what the caller gets.
+// done ends a read with its outcome, and returns what the caller gets. An error reply of the server is an answer: the wire is as good as before.
 func (s *Session) done(ctx context.Context, l *wire, op string, err error) error {
 	defer s.leave()
-	s.settle(l, s.wires.turns, err)
-	if err == nil {
-		s.answered()
-		return nil
-	}
-	return s.failure(ctx, op, err)
-}
-
-// settle gives back a wire, and the turn, after what has come of it. An error reply of the server is an answer: the wire is as good as before.
-func (s *Session) settle(l *wire, turns chan struct{}, err error) {
-	defer func() { <-turns }()
+	defer func() { <-s.wires.turns }()
 	s.report(err)
 	switch {
-	case err == nil, replied(err):
+	case err == nil:
+		s.keepWire(l)
+		s.answered()
+		return nil
+	case replied(err):
 		s.keepWire(l)
 	default:
 		l.close()
@@ -305,6 +283,7 @@ func (s *Session) settle(l *wire, turns chan struct{}, err error) {
 			s.wires.purge()
 		}
 	}
+	return s.failure(ctx, op, err)
 }
 
 // keepWire puts a wire back after a reply. One on which more has come than was asked for is of no use: the next read would take the rest for its answer.
@@ -314,4 +293,39 @@ func (s *Session) keepWire(l *wire) {
 		return
 	}
 	s.wires.put(l, time.Now())
+}
+
+// send sends a command of these arguments.
+func (l *wire) send(args ...string) error {
+	return l.sendTo(args[0], args[1:])
+}
+
+// sendTo sends a command with its names.
+func (l *wire) sendTo(command string, names []string) error {
+	l.w = appendCommand(l.w[:0], command, names)
+	_, err := l.conn.Write(l.w)
+	if cap(l.w) > bufferSize { // the names of a large batch, once
+		l.w = nil
+	}
+	return err
+}
+
+// appendCommand appends a command in the protocol's form: an array of bulk strings.
+func appendCommand(w []byte, command string, args []string) []byte {
+	w = append(w, '*')
+	w = strconv.AppendInt(w, int64(1+len(args)), 10)
+	w = append(w, "\r\n"...)
+	w = appendBulk(w, command)
+	for _, arg := range args {
+		w = appendBulk(w, arg)
+	}
+	return w
+}
+
+func appendBulk(w []byte, s string) []byte {
+	w = append(w, '$')
+	w = strconv.AppendInt(w, int64(len(s)), 10)
+	w = append(w, "\r\n"...)
+	w = append(w, s...)
+	return append(w, "\r\n"...)
 }
