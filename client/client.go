@@ -212,7 +212,7 @@ func (c *Client) startLoops() {
 }
 
 // Node returns the driver's client of the node that owns a name, for whatever Shelf does not do. The name is hashed as it is given: use the same string in the
-// command, and none that a cache of this client uses. (Where a *cache's* key lives, Cache.Where tells.) It has an eighth of Config.PoolSize, at least one connection.
+// command, and none that a cache of this client uses. (Where a *cache's* key lives, Cache.Where tells.)
 func (c *Client) Node(name string) *redis.Client {
 	return c.nodes[c.ring.OwnerIndex(name)].Client()
 }

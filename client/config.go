@@ -60,8 +60,7 @@ type Config struct {
 	// 200 ms and four timeouts, or within a second when nobody asks it. With more than 100 ms it takes longer.
 	OperationTimeout time.Duration
 
-	// PoolSize is the most connections a node; 0 means 16: half for reads, an eighth, at least one, for heartbeats and Client.Node, the rest for scripts and writes; with 1 or 2 all
-	// but the heartbeats take turns. Concurrent reads share commands, so a few carry a lot. Large values
+	// PoolSize is the most connections a node; 0 means 16. Concurrent reads share commands, so a few carry a lot. Large values
 	// (CacheConfig.LargeValueBytes) have up to 3 more, which are made when there is one.
 	PoolSize int
 
