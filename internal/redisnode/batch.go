@@ -36,17 +36,15 @@ type read struct {
 	at int
 }
 
-// wait waits until r is done; false: ctx has ended, or late has come, before that.
-func (r *read) wait(ctx context.Context, late <-chan time.Time) bool {
+// wait waits until r is done; false: ctx has ended before that.
+func (r *read) wait(ctx context.Context) bool {
 	for {
-		if left := ctx.Done(); left == nil && late == nil {
+		if left := ctx.Done(); left == nil {
 			<-r.in.done // a third of what the select costs
 		} else {
 			select {
 			case <-r.in.done:
 			case <-left:
-				return false
-			case <-late:
 				return false
 			}
 		}

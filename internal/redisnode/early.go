@@ -29,6 +29,10 @@ const lastLook = time.Millisecond
 // inTime waits until a reply begins, or the read deadline that is set has passed; false: it has not begun. From then on reads have until deadline.
 func (l *wire) inTime(deadline time.Time) (bool, error) {
 	_, err := l.r.Peek(1)
+	if err == nil { // before what follows takes memory, and a look at the clock
+		l.later = deadline
+		return true, nil
+	}
 	for _, until := range []time.Time{time.Now().Add(lastLook), deadline} {
 		if !timedOut(err) || !time.Now().Before(deadline) {
 			l.later = deadline

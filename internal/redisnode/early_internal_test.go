@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-shelf/shelf/internal/redistest"
 )
 
 // quick is how long callers wait here, of a timeout of a second.
@@ -66,6 +68,30 @@ func TestLateReplyOfOneReader(t *testing.T) {
 			t.Errorf("%d of 2 replies counted as late as they came", total)
 		}
 	})
+}
+
+// TestEarlyReadTakesNoMore: a read that is waited for less than the timeout takes no more memory than another.
+func TestEarlyReadTakesNoMore(t *testing.T) {
+	n, err := New(Config{ID: "a", Addr: redistest.Start(t, redistest.Config{}).Addr(), Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = n.Close() }()
+	if err := n.Client().Set(t.Context(), "k", "value", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	read := func() float64 {
+		return testing.AllocsPerRun(500, func() {
+			if _, _, err := n.GetBeside(t.Context(), "k", "b"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	others := read()
+	n.pace.tail.Store(int64(n.cfg.Timeout / 2))
+	if got := read(); got > others {
+		t.Errorf("%v allocations, others take %v", got, others)
+	}
 }
 
 // TestLateRepliesLeaveRoom: what four readers have left, each with a command of his own, holds nobody up.

@@ -6,7 +6,6 @@ package redisnode
 import (
 	"context"
 	"errors"
-	"os"
 	"sync/atomic"
 	"time"
 )
@@ -38,7 +37,7 @@ func (n *Node) getImpatiently(ctx context.Context, key, beside string, patience 
 		}
 		n.reads.leaves(r)
 		if left <= 0 { // the command says for itself what became of it
-			return nil, nil, &Error{Node: n.cfg.ID, Op: "GET", Err: os.ErrDeadlineExceeded}
+			return nil, nil, n.left("GET")
 		}
 		if first == nil {
 			first = &r

@@ -244,12 +244,12 @@ func TestReadsExpireByThemselves(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		q.expire()
 		q.mu.Unlock()
-		if early.wait(t.Context(), nil); !IsPoolTimeout(early.in.asks[early.at].err) {
+		if early.wait(t.Context()); !IsPoolTimeout(early.in.asks[early.at].err) {
 			t.Errorf("got %v for a read that was queued for longer than the timeout", early.in.asks[early.at].err)
 		}
 		q.workers.Go(q.drain)
 		for key, r := range map[string]read{"2": late, "3": other} {
-			r.wait(t.Context(), nil)
+			r.wait(t.Context())
 			if v, _, err := r.answer(); string(v) != key || err != nil {
 				t.Errorf("%s is %q, %v", key, v, err)
 			}
@@ -274,7 +274,7 @@ func TestSplitBatches(t *testing.T) {
 		q.workers.Go(q.drain)
 		q.mu.Unlock()
 		for key, r := range reads {
-			r.wait(t.Context(), nil)
+			r.wait(t.Context())
 			if v, b, err := r.answer(); string(v) != key || string(b) != "7" || err != nil {
 				t.Errorf("%s is %q beside %q, %v", key, v, b, err)
 			}

@@ -86,7 +86,7 @@ func (n *Node) GetBeside(ctx context.Context, key, beside string) (value, beside
 			return nil, nil, err
 		}
 	}
-	if !r.wait(ctx, nil) {
+	if !r.wait(ctx) {
 		return nil, nil, ctx.Err()
 	}
 	return r.answer()
