@@ -106,7 +106,7 @@ func (t ticket[V]) commit(e *entry[V], s *slot[V], asked, now time.Time) {
 	}
 	expires := asked.Add(left)
 	kept := l1Entry[V]{
-		version: e.version, born: t.c.since(asked) - age, owner: uint16(s.owner), size: uint32(min(e.size, math.MaxUint32)), negative: e.negative, soft: e.soft,
+		version: e.version, born: t.c.since(asked) - age, owner: uint16(s.owner), size: uint32(min(uint64(e.size), math.MaxUint32)), negative: e.negative, soft: e.soft,
 		stamp: e.stamp, tagged: len(e.tags) > 0, tags: e.tags, watch: t.watch, ends: t.c.since(expires),
 	}
 	if extra := t.c.afterlife(e); extra > 0 {

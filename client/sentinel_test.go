@@ -539,13 +539,13 @@ func TestPlannedFailover(t *testing.T) {
 func TestReportedRB31Demoted(t *testing.T) {
 	invalidate := func(c *client.Cache[string]) error { return c.Invalidate(context.Background(), "k") }
 	for name, tc := range map[string]struct {
-		say bool
-		do  func(*client.Cache[string]) error
+		say, removes bool
+		do           func(*client.Cache[string]) error
 	}{
-		"the Sentinels know it":    {true, invalidate},
-		"the Sentinels are behind": {false, invalidate},
-		"a Clear":                  {true, func(c *client.Cache[string]) error { return c.Clear(context.Background()) }},
-		"a tag":                    {true, func(c *client.Cache[string]) error { return c.InvalidateTag(context.Background(), "t") }},
+		"the Sentinels know it":    {true, true, invalidate},
+		"the Sentinels are behind": {false, true, invalidate},
+		"a Clear":                  {true, false, func(c *client.Cache[string]) error { return c.Clear(context.Background()) }},
+		"a tag":                    {true, false, func(c *client.Cache[string]) error { return c.InvalidateTag(context.Background(), "t") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers := redistest.StartReplicated(t, 1)
@@ -574,6 +574,11 @@ func TestReportedRB31Demoted(t *testing.T) {
 			}
 			if got := addrsOf(cl)["shelf-a"]; got != servers[1].Addr() {
 				t.Errorf("it is at %s, want %s", got, servers[1].Addr())
+			}
+			if tc.removes {
+				if v := mustDo(t, servers[1], "EXISTS", "x:k:v0"); v != int64(0) {
+					t.Error("the new primary has the entry yet")
+				}
 			}
 			want(t, c, "k", "value of k", client.LayerSource)
 		})

@@ -74,7 +74,8 @@ func (n *Node) getEarly(ctx context.Context, key, beside string, wait time.Durat
 	}
 	began := time.Now()
 	until := began.Add(wait)
-	if callers, ok := ctx.Deadline(); ok {
+	callers, bound := ctx.Deadline()
+	if bound {
 		until = earlier(until, callers)
 	}
 	g := earlyGet{node: n, session: n.Session(), began: began, keys: [2]string{key, beside}, op: "GET"}
@@ -95,14 +96,17 @@ func (n *Node) getEarly(ctx context.Context, key, beside string, wait time.Durat
 	if !timely && err == nil {
 		// A copy of its own, so that the one above stays on the stack.
 		rest := g
-		if n.reads.handOn(func() { _, _, _ = rest.read(nil) }) { //nolint:contextcheck // the command may outlive its caller
+		if n.reads.handOn(func() { _, _, _ = rest.read(context.Background(), nil) }) { //nolint:contextcheck // the command may outlive its caller
 			if err = callerEnded(ctx, os.ErrDeadlineExceeded); err == nil {
 				err = n.left(g.op)
 			}
 			return nil, nil, goingOn, err
 		}
 	}
-	if v, b, err = g.read(err); readAgain(err, 1) { //nolint:contextcheck // the command may outlive its caller
+	if bound { // a reply that has begun is waited for by its caller
+		g.wire.later = earlier(deadline, callers)
+	}
+	if v, b, err = g.read(ctx, err); readAgain(err, 1) {
 		f = unsent
 	}
 	return v, b, f, err
@@ -126,7 +130,7 @@ func (g *earlyGet) send() error {
 }
 
 // read reads the reply, unless there is an error already, and ends the command.
-func (g *earlyGet) read(err error) (v, b []byte, _ error) {
+func (g *earlyGet) read(ctx context.Context, err error) (v, b []byte, _ error) {
 	var both [2][]byte
 	switch {
 	case err != nil:
@@ -135,7 +139,7 @@ func (g *earlyGet) read(err error) (v, b []byte, _ error) {
 	default:
 		err = g.wire.values(both[:])
 	}
-	err = g.session.done(context.Background(), g.wire, g.op, err)
+	err = g.session.done(ctx, g.wire, g.op, err)
 	g.node.pace.ended(g.began, err)
 	if err != nil {
 		return nil, nil, err

@@ -6,11 +6,15 @@ package redisnode
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-shelf/shelf/internal/redistest"
 )
@@ -256,6 +260,74 @@ func TestLateReplyAndTheCallersDeadline(t *testing.T) {
 	})
 }
 
+// TestEachReadDrawsOnce: where only a share of the reads is sent a read draws for its place once, whether a connection is free for it or must be made: of several draws much less than the share is left.
+func TestEachReadDrawsOnce(t *testing.T) {
+	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+		draws := 0
+		n.breaker.draw = func() float64 { draws++; return 0 }
+		n.breaker.gate.Store(n.breaker.newGate(time.Now(), 0.5))
+		for _, wait := range []time.Duration{quick, n.cfg.Timeout} {
+			n.pace.tail.Store(int64(wait))
+			for i, what := range []string{"a connection is made", "one is free"} {
+				n.Session().wires.mu.Lock()
+				if i == 0 {
+					n.Session().wires.closeIdle()
+				}
+				n.Session().wires.mu.Unlock()
+				draws = 0
+				if n.read(t, 1, 1); draws != 1 {
+					t.Errorf("%s, and %v to wait: %d draws", what, wait, draws)
+				}
+			}
+		}
+		n.breaker.draw = func() float64 { return 1 }
+		n.pace.tail.Store(int64(quick))
+		if _, _, err := n.GetBeside(context.Background(), "1", "7"); !IsDown(err) {
+			t.Errorf("got %v where none is sent", err)
+		}
+		n.breaker.gate.Store(nil)
+		n.read(t, 1, 1)
+		n.wantIdle(t)
+		if turns := len(n.Session().wires.turns); turns != 0 {
+			t.Errorf("%d turns are taken", turns)
+		}
+	})
+}
+
+// TestQueuedWhenCallersBeginToAskAnew: who was queued before callers asked anew waits no longer than they do, though the command may take twice as long as else.
+func TestQueuedWhenCallersBeginToAskAnew(t *testing.T) {
+	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
+		n.crowd(t, 40, 5)
+		n.pace.tail.Store(int64(quick))
+		q := &n.Node.reads
+		q.mu.Lock()
+		q.busy += q.slots // as if all were taken
+		q.mu.Unlock()
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				began := time.Now()
+				_, _, err := n.GetBeside(context.Background(), strconv.Itoa(i), "7")
+				if took := time.Since(began); took > quick+2*lastLook+time.Millisecond {
+					t.Errorf("it took %v", took)
+				}
+				wantLeft(t, err)
+			})
+		}
+		time.Sleep(time.Millisecond)
+		n.delay.Store(int64(time.Hour))
+		n.pace.most.Store(int64(3 * time.Millisecond))
+		q.workers.Go(q.drain)
+		wg.Wait()
+		n.delay.Store(0)
+		time.Sleep(time.Minute)
+		q.mu.Lock()
+		q.busy -= q.slots - 1 // the drain has given back one
+		q.mu.Unlock()
+		n.wantIdle(t)
+	})
+}
+
 // TestReplyThatHasBegun: what has begun in time may take the rest of the timeout.
 func TestReplyThatHasBegun(t *testing.T) {
 	for _, readers := range []int{1, 40} {
@@ -275,6 +347,18 @@ func TestReplyThatHasBegun(t *testing.T) {
 			}
 			wg.Wait()
 			n.pause.Store(0)
+			if n.read(t, 2, 50); n.Node.reads.crowd > n.Node.reads.slots { // the next one has a command of its own
+				t.Errorf("a crowd of %d", n.Node.reads.crowd)
+			}
+			n.pause.Store(int64(100 * time.Millisecond))
+			ctx, cancel := context.WithTimeout(context.Background(), quick*3/2)
+			defer cancel()
+			began := time.Now()
+			if _, _, err := n.GetBeside(ctx, "1", "7"); !errors.Is(err, context.DeadlineExceeded) || IsTimeout(err) || time.Since(began) != quick*3/2 {
+				t.Errorf("a caller with less time got %v after %v", err, time.Since(began))
+			}
+			n.pause.Store(0)
+			time.Sleep(time.Second)
 			n.wantIdle(t)
 		})
 	}
@@ -369,5 +453,45 @@ func TestLateWatchedReads(t *testing.T) {
 	queued := len(tr.reads.queue)
 	if _, _, err := tr.Get(t.Context(), "other", "b"); !errors.Is(err, ErrTrackingLate) || len(tr.reads.queue) != queued {
 		t.Errorf("both wait for late replies: %v, and %d more are queued", err, len(tr.reads.queue)-queued)
+	}
+}
+
+// TestSilentFillConnectionCounts: a command of a Tracking that is not answered in the timeout counts against the node, though its callers have left long before, once.
+func TestSilentFillConnectionCounts(t *testing.T) {
+	n, err := New(Config{ID: "far", Addr: "127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = n.Close() }()
+	defer n.breaker.run()()
+	n.pace.tail.Store(int64(quick))
+	tr := newTracking(n)
+	ours, silent := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, silent) }() // ends with the pipe
+	client := redis.NewClient(&redis.Options{
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return ours, nil }, ReadTimeout: -1, MaxRetries: -1, DisableIdentity: true,
+	})
+	sent := make(chan struct{})
+	tr.reads.join(readPair{"k", "b"}, []string{"k", "b"})
+	go func() {
+		defer close(sent)
+		tr.send(1, client)
+	}()
+	misses := func() int {
+		n.breaker.mu.Lock()
+		defer n.breaker.mu.Unlock()
+		return n.breaker.misses
+	}
+	for end := time.Now().Add(10 * time.Second); misses() == 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if got := misses(); got != 1 {
+		t.Errorf("%d failures counted", got)
+	}
+	tr.end(trackingStopped, nil)
+	_ = silent.Close()
+	<-sent
+	if err := client.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -118,7 +118,7 @@ func (s *Session) openNow(ctx context.Context, op string, limit time.Duration, u
 	if s.node.options.Limiter != nil { // the user's: nobody knows how long it takes
 		return nil, deadline, nil
 	}
-	if err := s.beginRead(ctx, op); err != nil {
+	if err := s.begin(ctx, op); err != nil {
 		if runChanged(err) { // the next one will do
 			err = nil
 		}
@@ -137,6 +137,13 @@ func (s *Session) openNow(ctx context.Context, op string, limit time.Duration, u
 	}
 	l := s.wires.take(now)
 	if l != nil {
+		// Only who has a connection draws whether it may be used: the others will draw where they get theirs, and of two draws a share s leaves s*s.
+		if err := s.node.breaker.admit(op); err != nil {
+			s.wires.put(l, l.since)
+			<-s.wires.turns
+			s.leave()
+			return nil, deadline, err
+		}
 		err := l.conn.SetWriteDeadline(deadline)
 		if err == nil {
 			err = l.conn.SetReadDeadline(earlier(until, deadline))

@@ -176,12 +176,10 @@ func (w *work) carry(n *Node, b *batch) {
 	w.names = b.names(w.names[:0])
 	w.values = slices.Grow(w.values[:0], len(w.names))[:len(w.names)]
 	sent, limit := time.Now(), n.cfg.Timeout // which bounds it
-	wait := n.reads.waitFor(b)
-	if n.pace.patience() > 0 { // callers leave by themselves
+	if n.pace.patience() > 0 {               // callers leave by themselves, but for those who came before that began
 		limit *= slowTimes
-		wait = limit
 	}
-	err := n.mgetEarly(limit, sent.Add(wait), func() { n.reads.giveUp(b) }, w.names, w.values)
+	err := n.mgetEarly(limit, sent.Add(n.reads.waitFor(b)), func() { n.reads.giveUp(b) }, w.names, w.values)
 	n.pace.ended(sent, err)
 	if len(b.asks) > 1 && IsTimeout(err) { // too much for one command, perhaps
 		n.reads.shrink(len(b.asks))

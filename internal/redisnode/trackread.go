@@ -109,10 +109,7 @@ func (t *Tracking) read(ctx context.Context, r *trackedRead, patience, wait time
 		if patience > 0 {
 			return nil, ErrTrackingLate
 		}
-		if wait < t.node.cfg.Timeout {
-			return nil, t.node.left("MGET")
-		}
-		return nil, t.failure(ctx, os.ErrDeadlineExceeded)
+		return nil, t.node.left("MGET") // what becomes of the command counts: see send
 	case <-t.ctx.Done():
 	}
 	if t.Over() { // also if there is a reply: its keys are not watched any more
@@ -183,6 +180,11 @@ func (t *Tracking) send(conn int, client *redis.Client) {
 	}
 	t.busy[conn-1].Store(int64(max(1, t.since())))
 	defer t.busy[conn-1].Store(0)
+	// A command that is not answered in the timeout counts against the node, once. It has no timeout of its own: the connection may yet be good.
+	stop := callAt(time.Now().Add(t.node.cfg.Timeout), func() {
+		_ = t.failure(t.ctx, os.ErrDeadlineExceeded) // nobody waits for it; and if t is over it says nothing
+	})
+	defer stop()
 	var values []any
 	err := t.ask(conn, func() (err error) {
 		values, err = client.MGet(t.ctx, names...).Result()
