@@ -27,7 +27,7 @@ type batch struct {
 	rest *batch // what was split off; final when it is done
 
 	sent, over, slow bool // the state of its command; guarded by the mu of reads
-	left             bool // it has been ended, though its command goes on; its worker's
+	left, answered   bool // it has been ended, though its command goes on; and that was answered at last. Its worker's
 }
 
 // read is one caller's place in a batch.

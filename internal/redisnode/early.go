@@ -96,7 +96,7 @@ func (n *Node) getEarly(ctx context.Context, key, beside string, wait time.Durat
 	if !timely && err == nil {
 		// A copy of its own, so that the one above stays on the stack.
 		rest := g
-		if n.reads.handOn(func() { _, _, _ = rest.read(context.Background(), nil) }) { //nolint:contextcheck // the command may outlive its caller
+		if n.reads.handOn(func() bool { _, _, err := rest.read(context.Background(), nil); return err == nil }) { //nolint:contextcheck // the command may outlive its caller
 			if err = callerEnded(ctx, os.ErrDeadlineExceeded); err == nil {
 				err = n.left(g.op)
 			}
@@ -216,20 +216,21 @@ func callAt(t time.Time, f func()) (stop func()) {
 	}
 }
 
-// handOn leaves the rest of a command to a worker, in the slot of its caller, which is known to be slow from then on; false: it is closed.
-func (q *reads) handOn(rest func()) bool {
+// handOn leaves the rest of a command to a worker, in the slot of its caller, which is known to be slow from then on; false: it is closed. rest says whether there was an answer.
+func (q *reads) handOn(rest func() (answered bool)) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return false
 	}
 	q.stuck++
+	q.silent = true
 	q.workers.Go(func() {
-		rest()
+		answered := rest()
 		q.mu.Lock()
 		q.stuck--
 		q.mu.Unlock()
-		q.leave()
+		q.leave(answered)
 	})
 	q.staff()
 	return true
@@ -238,7 +239,7 @@ func (q *reads) handOn(rest func()) bool {
 // giveUp ends the wait of a batch's callers; its command goes on.
 func (q *reads) giveUp(b *batch) {
 	q.mu.Lock()
-	b.left = true
+	b.left, q.silent = true, true
 	q.slow(b)
 	q.mu.Unlock()
 	b.end(q.node.left("GET"))

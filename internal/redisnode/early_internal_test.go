@@ -55,9 +55,18 @@ func TestLateReplyOfOneReader(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 			wantLeft(t, err)
+			n.Node.reads.mu.Lock()
+			silent := n.Node.reads.silent
+			n.Node.reads.mu.Unlock()
 			time.Sleep(hangFor)
 			n.wantIdle(t)
-			n.read(t, 2, 1)
+			if !silent || n.Node.reads.silent {
+				t.Errorf("silent while the reply is late: %v; when it has come: %v", silent, n.Node.reads.silent)
+			}
+			n.Node.reads.silent = true
+			if n.read(t, 2, 1); n.Node.reads.silent {
+				t.Error("it is taken for silent, and has answered in time")
+			}
 		}
 		if got := len(n.Session().conns); got != conns {
 			t.Errorf("%d connections, want the %d of before", got, conns)
@@ -171,7 +180,11 @@ func TestNodeThatStops(t *testing.T) {
 			wg.Go(func() {
 				began := time.Now()
 				_, _, err := n.GetBeside(context.Background(), strconv.Itoa(i%1000), "7")
-				if took := time.Since(began); took > 2*quick+2*lastLook {
+				most := 2*quick + 2*lastLook // a turn, and the command
+				if i > 100 {                 // it is known by now that nothing is answered
+					most = quick*5/4 + 3*lastLook
+				}
+				if took := time.Since(began); took > most {
 					t.Errorf("%v after it has stopped it took %v: %v", i, took, err)
 				}
 				if err == nil {
@@ -186,7 +199,13 @@ func TestNodeThatStops(t *testing.T) {
 		n.delay.Store(0)
 		n.deaf.Store(false)
 		time.Sleep(2 * time.Second)
+		n.breaker.reset(time.Now()) // no heartbeat does it
+		n.Node.reads.silent = true
+		n.crowd(t, 40, 1)
 		n.wantIdle(t)
+		if n.Node.reads.silent {
+			t.Error("it is taken for silent, and has answered a crowd")
+		}
 	})
 }
 

@@ -93,6 +93,9 @@ func (q *reads) take(before *batch) *batch {
 		if before.slow {
 			q.stuck--
 		}
+		if before.answered {
+			q.silent = false
+		}
 	}
 	q.expire()
 	if len(q.queue) == 0 || q.closed || q.gathers() || q.running() > q.enough() && !q.late() {
@@ -134,9 +137,9 @@ func (q *reads) slow(b *batch) {
 	}
 }
 
-// expire answers the reads that have been queued for as long as the timeout; or as callers wait, where no command under way is answered: the next one would not be either.
+// expire answers the reads that have been queued for as long as the timeout; or as callers wait, where no command is answered: the next one would not be either. The caller holds mu.
 func (q *reads) expire() {
-	most, silent := q.node.cfg.Timeout, q.running() == 0
+	most, silent := q.node.cfg.Timeout, q.silent || q.running() == 0
 	if silent {
 		most = q.node.pace.wait()
 	}
@@ -181,6 +184,7 @@ func (w *work) carry(n *Node, b *batch) {
 	}
 	err := n.mgetEarly(limit, sent.Add(n.reads.waitFor(b)), func() { n.reads.giveUp(b) }, w.names, w.values)
 	n.pace.ended(sent, err)
+	b.answered = err == nil
 	if len(b.asks) > 1 && IsTimeout(err) { // too much for one command, perhaps
 		n.reads.shrink(len(b.asks))
 	}
@@ -198,10 +202,17 @@ func (w *work) carry(n *Node, b *batch) {
 	clear(w.values)
 }
 
-// waitFor is how long the callers of a batch wait for its command: what they have waited in the queue is a part of the timeout, but for as long as they wait at least.
+// waitFor is how long the callers of a batch wait for its command: what they have waited in the queue is a part of the timeout, but for as long as they wait at least. While nothing is answered
+// it is a part of their whole wait, but for a quarter of that.
 func (q *reads) waitFor(b *batch) time.Duration {
-	queued := time.Since(q.opened) - b.asks[0].since
-	return min(q.node.pace.wait(), max(q.node.cfg.Timeout-queued, q.node.pace.least()))
+	q.mu.Lock()
+	silent := q.silent
+	q.mu.Unlock()
+	queued, wait := time.Since(q.opened)-b.asks[0].since, q.node.pace.wait()
+	if silent {
+		return min(wait, max(wait-queued, wait/4))
+	}
+	return min(wait, max(q.node.cfg.Timeout-queued, q.node.pace.least()))
 }
 
 // confirm asks by GET for what a caller of Get would be told is missing: MGET says the same of a list, and the answer must not depend on whether others read at

@@ -46,6 +46,7 @@ type reads struct {
 	mu      sync.Mutex
 	busy    int      // slots taken
 	stuck   int      // of them, what is known to be slow: somebody has left it
+	silent  bool     // nothing has been answered since the last one that was left
 	flying  int      // reads that are under way
 	crowd   int      // as many as are when a batch is taken: up at once, down slowly
 	queue   []*batch // oldest first; all but the last are full, or what was split off of one
@@ -96,13 +97,13 @@ func (n *Node) GetBeside(ctx context.Context, key, beside string) (value, beside
 func (n *Node) getAlone(ctx context.Context, key, beside string) (v, b []byte, sent bool, err error) {
 	wait := n.pace.wait()
 	if wait == n.cfg.Timeout {
-		defer n.reads.leave()
+		defer func() { n.reads.leave(err == nil) }()
 		v, b, err = n.getNow(ctx, key, beside)
 		return v, b, true, err
 	}
 	v, b, f, err := n.getEarly(ctx, key, beside, wait)
 	if f == over {
-		n.reads.leave()
+		n.reads.leave(err == nil)
 	}
 	return v, b, f != unsent, err
 }
@@ -189,9 +190,12 @@ func (q *reads) queueAfter(key, beside string) (read, error) {
 }
 
 // leave gives the slot back, or hands it to a worker for the queue: the caller has its answer and does not wait for others'.
-func (q *reads) leave() {
+func (q *reads) leave(answered bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if answered {
+		q.silent = false
+	}
 	q.busy--
 	q.flying--
 	q.staff()
