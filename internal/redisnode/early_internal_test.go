@@ -41,6 +41,15 @@ func (n *far) wantIdle(t *testing.T) {
 	}
 }
 
+// silent sets whether the node is taken for one that answers nothing, and says whether it was.
+func (n *far) silent(now bool) (was bool) {
+	q := &n.Node.reads
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	was, q.silent = q.silent, now
+	return was
+}
+
 // TestLateReplyOfOneReader: a reader who is alone waits as long as replies usually take at most. Its connection is used again.
 func TestLateReplyOfOneReader(t *testing.T) {
 	awayBy(t, time.Millisecond, func(t *testing.T, n *far) {
@@ -55,16 +64,13 @@ func TestLateReplyOfOneReader(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 			wantLeft(t, err)
-			n.Node.reads.mu.Lock()
-			silent := n.Node.reads.silent
-			n.Node.reads.mu.Unlock()
+			before := n.silent(true)
 			time.Sleep(hangFor)
 			n.wantIdle(t)
-			if !silent || n.Node.reads.silent {
-				t.Errorf("silent while the reply is late: %v; when it has come: %v", silent, n.Node.reads.silent)
+			if after := n.silent(true); !before || after {
+				t.Errorf("silent while the reply is late: %v; when it has come: %v", before, after)
 			}
-			n.Node.reads.silent = true
-			if n.read(t, 2, 1); n.Node.reads.silent {
+			if n.read(t, 2, 1); n.silent(false) {
 				t.Error("it is taken for silent, and has answered in time")
 			}
 		}
@@ -200,10 +206,10 @@ func TestNodeThatStops(t *testing.T) {
 		n.deaf.Store(false)
 		time.Sleep(2 * time.Second)
 		n.breaker.reset(time.Now()) // no heartbeat does it
-		n.Node.reads.silent = true
+		n.silent(true)
 		n.crowd(t, 40, 1)
 		n.wantIdle(t)
-		if n.Node.reads.silent {
+		if n.silent(false) {
 			t.Error("it is taken for silent, and has answered a crowd")
 		}
 	})
